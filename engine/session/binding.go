@@ -1,0 +1,95 @@
+// Package session holds the binding document, the one authority for a conversation: who owns it, which agent version
+// it is pinned to, which run is active, which worker serves it. Every change is a pure transition applied by a
+// conditional update of the whole document.
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Binding is the authority for one conversation of one subject with one agent.
+type Binding struct {
+	ID           string    `json:"id"` // ses_..., keyed digest of Key
+	Rev          int64     `json:"rev"`
+	Key          Key       `json:"key"`
+	AgentVersion int64     `json:"agentVersion"` // pinned for this epoch; 0: pinned at the next admission
+	Harness      string    `json:"harness"`      // pinned with the version
+	Epoch        int64     `json:"epoch"`        // from 1, raised by clear
+	LeaseGen     int64     `json:"leaseGen"`     // highest run lease generation given out
+	SandboxGen   int64     `json:"sandboxGen"`   // highest worker generation given out
+	Active       *Active   `json:"active,omitempty"`
+	Sandbox      *Sandbox  `json:"sandbox,omitempty"`
+	Head         Head      `json:"head"`
+	Queue        []Queued  `json:"queue,omitempty"`
+	Draining     string    `json:"draining,omitempty"` // run of an older epoch whose terminal is not logged yet
+	NextOrd      int64     `json:"nextOrd"`            // order of the next run to be activated, from 1
+	LastOp       string    `json:"lastOp"`             // id of the operation that made this revision, to resolve unknown outcomes
+	CreatedAt    time.Time `json:"createdAt"`
+	UpdatedAt    time.Time `json:"updatedAt"`
+}
+
+// Key is what makes a conversation unique.
+type Key struct {
+	Environment    string `json:"environment"`
+	Subject        string `json:"subject"`
+	AgentID        string `json:"agentId"`
+	ConversationID string `json:"conversationId"`
+}
+
+// Active is the one mutating run of the binding.
+type Active struct {
+	Run   string `json:"run"`
+	Ord   int64  `json:"ord"`   // position among the binding's runs
+	Gen   int64  `json:"gen"`   // lease generation of the owner
+	Owner string `json:"owner"` // boot nonce of the owning engine
+	Beat  int64  `json:"beat"`  // raised by the owner while it lives
+}
+
+// Sandbox is the worker that serves the binding.
+type Sandbox struct {
+	Gen      int64  `json:"gen"`
+	Addr     string `json:"addr"`     // where the worker listens
+	Instance string `json:"instance"` // its incarnation; empty until it answered
+}
+
+// Head is the committed native thread state. Rev 0 is none.
+type Head struct {
+	Rev      int64           `json:"rev"`
+	Ref      string          `json:"ref,omitempty"`
+	Hash     string          `json:"hash,omitempty"`
+	ByRun    string          `json:"byRun,omitempty"`
+	Terminal json.RawMessage `json:"terminal,omitempty"` // terminal event that goes with the head
+}
+
+// Queued is a run that waits for its turn.
+type Queued struct {
+	Run string `json:"run"`
+}
+
+// Errors of a Store.
+var (
+	ErrNotFound = errors.New("session: not found")
+	// ErrExists: the id is taken; nothing was written.
+	ErrExists = errors.New("session: exists")
+	// ErrRevision: the stored revision is another; nothing was written.
+	ErrRevision = errors.New("session: revision conflict")
+	// ErrUnknownOutcome: the write may or may not have happened; re-read and look for LastOp.
+	ErrUnknownOutcome = errors.New("session: write outcome unknown")
+)
+
+// Store keeps binding documents. Implementations must pass store/storetest.
+type Store interface {
+	// InsertSession stores b, whose Rev is 1.
+	InsertSession(ctx context.Context, b Binding) error
+	Session(ctx context.Context, id string) (Binding, error)
+	// UpdateSession stores b (whose Rev is the next revision) where the stored revision is b.Rev-1.
+	UpdateSession(ctx context.Context, b Binding) error
+	// SessionsOf lists a subject's bindings, newest id first, with id < before where before is not empty.
+	// agentID filters where it is not empty. At most limit (1 to 1,000).
+	SessionsOf(ctx context.Context, environment, subject, agentID, before string, limit int) ([]Binding, error)
+	// BusySessions lists the ids of bindings with an active or draining run, ascending, id > after.
+	BusySessions(ctx context.Context, after string, limit int) ([]string, error)
+}
