@@ -29,6 +29,8 @@ const (
 	RateLimited           Code = "RATE_LIMITED"
 	TooComplex            Code = "TOO_COMPLEX"
 	Internal              Code = "INTERNAL"
+	// AuthorizationUnavailable: nobody could say whether the caller may, so the answer is no; trying again may help.
+	AuthorizationUnavailable Code = "AUTHORIZATION_UNAVAILABLE"
 )
 
 // Error is an error that may be shown to a client as it is.
