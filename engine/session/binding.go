@@ -24,7 +24,7 @@ type Binding struct {
 	Sandbox      *Sandbox  `json:"sandbox,omitempty"`
 	Head         Head      `json:"head"`
 	Queue        []Queued  `json:"queue,omitempty"`
-	Draining     string    `json:"draining,omitempty"` // run of an older epoch whose terminal is not logged yet
+	Draining     string    `json:"draining,omitempty"` // the active run, where it belongs to an older epoch and its terminal is not logged yet
 	NextOrd      int64     `json:"nextOrd"`            // order of the next run to be activated, from 1
 	LastOp       string    `json:"lastOp"`             // id of the operation that made this revision, to resolve unknown outcomes
 	CreatedAt    time.Time `json:"createdAt"`
@@ -50,9 +50,8 @@ type Active struct {
 
 // Sandbox is the worker that serves the binding.
 type Sandbox struct {
-	Gen      int64  `json:"gen"`
-	Addr     string `json:"addr"`     // where the worker listens
-	Instance string `json:"instance"` // its incarnation; empty until it answered
+	Gen  int64  `json:"gen"`
+	Addr string `json:"addr"` // where the worker listens
 }
 
 // Head is the committed native thread state. Rev 0 is none.

@@ -1,0 +1,126 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func op(n int) Op {
+	return Op{ID: fmt.Sprintf("op%d", n), Now: time.Unix(int64(n), 0).UTC()}
+}
+
+// TestTransitions walks random sequences of every transition and checks, after each, the invariants of the document
+// and what must never go backwards.
+func TestTransitions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := New("ses_x", Key{Subject: "alice", AgentID: "agt_x"}, op(0))
+		runs, n := 0, 0
+		ords := map[int64]string{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			n++
+			before := b
+			lease, busy := b.Lease()
+			if rapid.IntRange(0, 9).Draw(t, "stale") == 0 {
+				lease.Gen--
+			}
+			var after Binding
+			var err error
+			kind := rapid.SampledFrom([]string{"admit", "claim", "replace", "discard", "retire", "finish", "clear"}).Draw(t, "kind")
+			switch kind {
+			case "admit":
+				runs++
+				after, err = Admit(b, fmt.Sprintf("run%d", runs), "me", Pin{AgentVersion: int64(n), Harness: "scripted"}, op(n))
+				var other *BusyError
+				if busy != errors.As(err, &other) {
+					t.Fatalf("admit while busy=%v gave %v", busy, err)
+				}
+				if err == nil {
+					if before.AgentVersion != 0 && after.AgentVersion != before.AgentVersion {
+						t.Fatalf("admission moved the pin from %d to %d", before.AgentVersion, after.AgentVersion)
+					}
+					if run, taken := ords[after.Active.Ord]; taken {
+						t.Fatalf("order %d given to %s and %s", after.Active.Ord, run, after.Active.Run)
+					}
+					ords[after.Active.Ord] = after.Active.Run
+				}
+			case "claim":
+				after, err = Claim(b, lease.Run, "other", op(n))
+			case "replace":
+				after, err = Replace(b, lease, func(g int64) string { return fmt.Sprint(g) }, op(n))
+			case "discard":
+				after, err = Discard(b, lease, op(n))
+			case "retire":
+				after, err = Retire(b, b.SandboxGen, op(n))
+				if busy && !errors.Is(err, ErrUnchanged) {
+					t.Fatalf("retired the worker of a busy binding: %v", err)
+				}
+			case "finish":
+				after, err = Finish(b, lease, op(n))
+				if err == nil && before.Draining != "" && after.Sandbox != nil {
+					t.Fatal("a drained epoch left its worker to the next one")
+				}
+			case "clear":
+				after = Clear(b, op(n))
+				if after.Active != nil && after.Draining != after.Active.Run {
+					t.Fatal("cleared under an active run without draining it")
+				}
+			}
+			if err != nil {
+				if !reflect.DeepEqual(after, before) {
+					t.Fatalf("%s failed with %v and changed the binding", kind, err)
+				}
+				continue
+			}
+			if lease.Gen != 0 && before.Active != nil && lease.Gen != before.Active.Gen && (kind == "replace" || kind == "discard" || kind == "finish") {
+				t.Fatalf("%s accepted stale lease generation %d of %d", kind, lease.Gen, before.Active.Gen)
+			}
+			if after.Rev != before.Rev+1 || after.LastOp != op(n).ID {
+				t.Fatalf("%s made revision %d by %s from %d", kind, after.Rev, after.LastOp, before.Rev)
+			}
+			if after.LeaseGen < before.LeaseGen || after.SandboxGen < before.SandboxGen || after.Epoch < before.Epoch || after.NextOrd < before.NextOrd {
+				t.Fatalf("%s moved a generation backwards: %+v to %+v", kind, before, after)
+			}
+			if err := after.Check(); err != nil {
+				t.Fatalf("after %s: %v", kind, err)
+			}
+			b = after
+		}
+	})
+}
+
+func TestClearUnpins(t *testing.T) {
+	b := New("ses_x", Key{}, op(0))
+	b, err := Admit(b, "run1", "me", Pin{AgentVersion: 3, Harness: "scripted"}, op(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := b.Lease()
+	if b, err = Finish(b, l, op(2)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = Admit(b, "run2", "me", Pin{AgentVersion: 9, Harness: "other"}, op(3)); err != nil {
+		t.Fatal(err)
+	}
+	if b.AgentVersion != 3 || b.Harness != "scripted" {
+		t.Fatalf("second run moved the pin to %d, %s", b.AgentVersion, b.Harness)
+	}
+	l, _ = b.Lease()
+	b = Clear(b, op(4))
+	if _, err = Admit(b, "run3", "me", Pin{AgentVersion: 9, Harness: "other"}, op(5)); err == nil {
+		t.Fatal("admitted while the old epoch drains")
+	}
+	if b, err = Finish(b, l, op(6)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = Admit(b, "run3", "me", Pin{AgentVersion: 9, Harness: "other"}, op(7)); err != nil {
+		t.Fatal(err)
+	}
+	if b.AgentVersion != 9 || b.Harness != "other" || b.Epoch != 2 {
+		t.Fatalf("after clear: version %d, harness %s, epoch %d", b.AgentVersion, b.Harness, b.Epoch)
+	}
+}
