@@ -1,0 +1,155 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Limits of a Reconciler.
+const (
+	// DefaultInterval is the pause between two sweeps of Reconciler.Run.
+	DefaultInterval = 10 * time.Second
+	sweepPage       = 100
+	// maxRounds bounds how often one settling follows a document that changes under it.
+	maxRounds = 8
+)
+
+// ErrChanged is returned by Documents.MarkApplied when the document is no longer as it was read.
+var ErrChanged = errors.New("authz: document changed")
+
+// Document is one document with an outbox, as far as reconciling needs it.
+type Document struct {
+	Object Object
+	Outbox Outbox
+	// Rev is the document's revision, for the conditional update of MarkApplied.
+	Rev int64
+	// Settled is true when nothing is left to do: the desired tuples are applied and no state waits for it.
+	Settled bool
+}
+
+// Documents is the store of documents with an outbox, as a Reconciler uses it. It is implemented beside the documents.
+type Documents interface {
+	// Unsettled lists documents that are not Settled, ascending by object id, id > after, at most limit.
+	Unsettled(ctx context.Context, after string, limit int) ([]Document, error)
+	// Document reads one document, with the consistency of a deciding read; false when there is none.
+	Document(ctx context.Context, object Object) (Document, bool, error)
+	// MarkApplied records, by one conditional update on d.Rev, that the tuples of d.Outbox.DesiredRev are applied
+	// (Outbox.Applied), and moves the state that waited for it: CREATING to ACTIVE, DELETING to DELETED. It returns
+	// ErrChanged (wrapped) when the stored revision is another. An unknown outcome is an error like any other; the next
+	// round reads the document again.
+	MarkApplied(ctx context.Context, d Document) error
+}
+
+// ReconcilerOptions configure a Reconciler. Documents and Tuples are required.
+type ReconcilerOptions struct {
+	Documents Documents
+	Tuples    Tuples
+	Interval  time.Duration // pause between sweeps; 0: DefaultInterval
+	Logger    *slog.Logger  // nil: slog.Default()
+}
+
+// Reconciler brings tuples in line with documents: the document says what should hold, the reconciler makes it so and
+// records that in the document. It applies state, not operations, serially per object within this process. It may be
+// interrupted at any point: what was begun is finished by a later call.
+type Reconciler struct {
+	documents Documents
+	tuples    Tuples
+	interval  time.Duration
+	logger    *slog.Logger
+	locks     Locks
+}
+
+// NewReconciler returns a Reconciler. It starts nothing.
+func NewReconciler(o ReconcilerOptions) (*Reconciler, error) {
+	if o.Documents == nil || o.Tuples == nil {
+		return nil, errors.New("authz: a reconciler needs documents and tuples")
+	}
+	if o.Interval <= 0 {
+		o.Interval = DefaultInterval
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Reconciler{documents: o.Documents, tuples: o.Tuples, interval: o.Interval, logger: o.Logger}, nil
+}
+
+// Settle settles one document; call it right after the write that changed the outbox. When it returns nil the
+// document was seen Settled, or is gone. On an error the document stays unsettled and a sweep will try again.
+func (r *Reconciler) Settle(ctx context.Context, object Object) error {
+	unlock, err := r.locks.Lock(ctx, object)
+	if err != nil {
+		return fmt.Errorf("failed to settle tuples of %s: %w", object, err)
+	}
+	defer unlock()
+	for range maxRounds {
+		d, found, err := r.documents.Document(ctx, object)
+		if err != nil {
+			return fmt.Errorf("failed to read document of %s: %w", object, err)
+		}
+		if !found || d.Settled {
+			return nil
+		}
+		// The tuples are applied even when the outbox says that they were: what is unsettled by its state alone may
+		// come from a crash between applying and marking.
+		if err := r.tuples.Apply(ctx, object, d.Outbox.Desired); err != nil {
+			return fmt.Errorf("failed to apply tuples of %s: %w", object, err)
+		}
+		// A change that came in between is seen here, and the next round applies what is wanted by then. Marking is
+		// what makes a stale application harmless: it fails, so the newer state is applied after it.
+		if err := r.documents.MarkApplied(ctx, d); err != nil && !errors.Is(err, ErrChanged) {
+			return fmt.Errorf("failed to mark tuples of %s applied: %w", object, err)
+		}
+	}
+	return fmt.Errorf("failed to settle tuples of %s: the document changed %d times meanwhile", object, maxRounds)
+}
+
+// Sweep settles every unsettled document once and returns how many it settled. One document that fails does not
+// hold up the others; the errors are joined. When the authorization service is unavailable the sweep ends at once.
+func (r *Reconciler) Sweep(ctx context.Context) (settled int, err error) {
+	var failed []error
+	after := ""
+	for {
+		page, err := r.documents.Unsettled(ctx, after, sweepPage)
+		if err != nil {
+			return settled, errors.Join(append(failed, fmt.Errorf("failed to list unsettled documents: %w", err))...)
+		}
+		for _, d := range page {
+			after = d.Object.ID
+			switch err := r.Settle(ctx, d.Object); {
+			case err == nil:
+				settled++
+			case errors.Is(err, ErrUnavailable), ctx.Err() != nil:
+				return settled, errors.Join(append(failed, err)...)
+			default:
+				failed = append(failed, err)
+			}
+		}
+		if len(page) < sweepPage {
+			return settled, errors.Join(failed...)
+		}
+	}
+}
+
+// Run sweeps at once and then after each interval, until ctx ends. Errors are logged; it never gives up.
+func (r *Reconciler) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		n, err := r.Sweep(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.logger.WarnContext(ctx, "tuples are not settled, trying again", "after", r.interval, "error", err)
+		}
+		if n > 0 {
+			r.logger.InfoContext(ctx, "settled tuples", "documents", n)
+		}
+		timer.Reset(r.interval)
+	}
+}
