@@ -75,3 +75,12 @@ var mutating = map[string]bool{
 	CanClear:       true,
 	CanCancel:      true,
 }
+
+// Relations lists, for each type, every relation and permission that the engine relies on. A model must have them all.
+func Relations() map[string][]string {
+	all := make(map[string][]string, len(stated))
+	for kind, names := range stated {
+		all[kind] = append(append([]string{}, names...), permissions[kind]...)
+	}
+	return all
+}

@@ -84,12 +84,18 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 		return fmt.Errorf("failed to settle tuples of %s: %w", object, err)
 	}
 	defer unlock()
+	applied := int64(-1) // revision of the state that this call applied last
 	for range maxRounds {
 		d, found, err := r.documents.Document(ctx, object)
 		if err != nil {
 			return fmt.Errorf("failed to read document of %s: %w", object, err)
 		}
-		if !found || d.Settled {
+		if !found {
+			return nil
+		}
+		// Another process may have settled a newer state while this one applied an older: the newer state is applied
+		// again before this call is content.
+		if d.Settled && (applied < 0 || applied == d.Outbox.DesiredRev) {
 			return nil
 		}
 		// The tuples are applied even when the outbox says that they were: what is unsettled by its state alone may
@@ -97,8 +103,10 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 		if err := r.tuples.Apply(ctx, object, d.Outbox.Desired); err != nil {
 			return fmt.Errorf("failed to apply tuples of %s: %w", object, err)
 		}
-		// A change that came in between is seen here, and the next round applies what is wanted by then. Marking is
-		// what makes a stale application harmless: it fails, so the newer state is applied after it.
+		applied = d.Outbox.DesiredRev
+		if d.Settled {
+			continue
+		}
 		if err := r.documents.MarkApplied(ctx, d); err != nil && !errors.Is(err, ErrChanged) {
 			return fmt.Errorf("failed to mark tuples of %s applied: %w", object, err)
 		}
