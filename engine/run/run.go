@@ -37,30 +37,31 @@ func (s Status) Ended() bool {
 
 // Run is the document of one run: what was asked, under the thread's retention, and the projection of its log.
 type Run struct {
-	ID             string              `json:"id"`
-	Rev            int64               `json:"rev"`
-	Status         Status              `json:"status"`
-	Environment    string              `json:"environment"`
-	Subject        string              `json:"subject"` // who started it
-	SessionID      string              `json:"sessionId"`
-	Epoch          int64               `json:"epoch"`
-	Ord            int64               `json:"ord,omitempty"` // position in the session, given at activation
-	AgentID        string              `json:"agentId"`
-	AgentVersion   int64               `json:"agentVersion"`
-	Harness        string              `json:"harness"`
-	Input          Input               `json:"input"`
-	IdempotencyKey string              `json:"idempotencyKey,omitempty"`
-	RequestDigest  string              `json:"requestDigest"`          // of everything that makes the request what it is
-	CancelReason   event.CancelReason  `json:"cancelReason,omitempty"` // a cancel was asked for
-	Refusal        *Refusal            `json:"refusal,omitempty"`      // why it is REJECTED
-	LastSequence   int64               `json:"lastSequence"`           // of the log, as far as projected
-	Terminal       json.RawMessage     `json:"terminal,omitempty"`     // encoded terminal event
-	Output         []Message           `json:"output,omitempty"`       // folded from the log at the terminal, bounded
-	Usage          *event.UsageUpdated `json:"usage,omitempty"`
-	Isolation      event.Isolation     `json:"isolation,omitempty"`
-	CreatedAt      time.Time           `json:"createdAt"`
-	StartedAt      *time.Time          `json:"startedAt,omitempty"`
-	EndedAt        *time.Time          `json:"endedAt,omitempty"`
+	ID              string              `json:"id"`
+	Rev             int64               `json:"rev"`
+	Status          Status              `json:"status"`
+	Environment     string              `json:"environment"`
+	Subject         string              `json:"subject"` // who started it
+	SessionID       string              `json:"sessionId"`
+	Epoch           int64               `json:"epoch"`
+	Ord             int64               `json:"ord,omitempty"` // position in the session, given at activation
+	AgentID         string              `json:"agentId"`
+	AgentVersion    int64               `json:"agentVersion"`
+	Harness         string              `json:"harness"`
+	Input           Input               `json:"input"`
+	IdempotencyKey  string              `json:"idempotencyKey,omitempty"`
+	RequestDigest   string              `json:"requestDigest"`          // of everything that makes the request what it is
+	CancelReason    event.CancelReason  `json:"cancelReason,omitempty"` // a cancel was asked for
+	Refusal         *Refusal            `json:"refusal,omitempty"`      // why it is REJECTED
+	LastSequence    int64               `json:"lastSequence"`           // of the log, as far as projected
+	Terminal        json.RawMessage     `json:"terminal,omitempty"`     // encoded terminal event
+	Output          []Message           `json:"output,omitempty"`       // folded from the log at the terminal, bounded
+	OutputTruncated bool                `json:"outputTruncated,omitempty"`
+	Usage           *event.UsageUpdated `json:"usage,omitempty"`
+	Isolation       event.Isolation     `json:"isolation,omitempty"`
+	CreatedAt       time.Time           `json:"createdAt"`
+	StartedAt       *time.Time          `json:"startedAt,omitempty"`
+	EndedAt         *time.Time          `json:"endedAt,omitempty"`
 }
 
 // Input is what the user said.

@@ -1,0 +1,45 @@
+package run
+
+import (
+	"context"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/harness"
+)
+
+// Agents reads agents and their versions.
+type Agents interface {
+	Agent(ctx context.Context, id string) (agent.Agent, error)
+	Version(ctx context.Context, agentID string, number int64) (agent.Version, error)
+}
+
+// Harnesses is what admission asks of the catalog.
+type Harnesses interface {
+	// Ready returns a problem.Error when no run may start on the harness now.
+	Ready(ctx context.Context, harnessID string) error
+	// Descriptor returns false for an unknown harness.
+	Descriptor(harnessID string) (harness.Descriptor, bool)
+}
+
+// Workers starts and finds the workers that serve bindings.
+type Workers interface {
+	// Reserve names the worker of a binding's generation. The name is committed before the worker is started, and is
+	// all that a later engine needs to find it.
+	Reserve(b harness.Binding) (addr string)
+	// Start starts the worker and binds it. What an earlier attempt left at addr is destroyed first.
+	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction) (harness.Runtime, error)
+	// Attach finds the worker again; harness.ErrGone when it does not live, harness.ErrUnreachable when it does not answer.
+	Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error)
+	// Destroy ends the worker with everything that it started. Idempotent.
+	Destroy(ctx context.Context, addr string) error
+	// ForgetState removes the workspace and the native state of a conversation's epoch.
+	ForgetState(ctx context.Context, sessionID string, epoch int64) error
+	// List names the workers found on this host.
+	List(ctx context.Context) ([]string, error)
+}
+
+// Capabilities mints what a worker shows to the broker.
+type Capabilities interface {
+	Mint(b harness.Binding, runID string, expiry time.Time) (string, error)
+}
