@@ -29,6 +29,7 @@ const (
 	RateLimited           Code = "RATE_LIMITED"
 	TooComplex            Code = "TOO_COMPLEX"
 	Internal              Code = "INTERNAL"
+	Timeout               Code = "TIMEOUT" // the operation was cut off; it may have taken effect
 	// AuthorizationUnavailable: nobody could say whether the caller may, so the answer is no; trying again may help.
 	AuthorizationUnavailable Code = "AUTHORIZATION_UNAVAILABLE"
 )
