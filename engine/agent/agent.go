@@ -94,6 +94,7 @@ type Version struct {
 	CatalogRevision string    `json:"catalogRevision"`
 	CreatedBy       string    `json:"createdBy"`
 	CreatedAt       time.Time `json:"createdAt"`
+	WrittenBy       string    `json:"writtenBy"` // id of the operation that wrote it, to resolve unknown outcomes
 }
 
 // Errors of a Store.
