@@ -1,0 +1,59 @@
+// The limits of this agent, in one place, and the ways in which text is kept within them.
+
+/** Longest line that is read or written, in bytes. The driver on the other side has the same limit. */
+export const MAX_LINE_BYTES = 4 << 20;
+
+/** Longest user message, in bytes of UTF-8. */
+export const MAX_PROMPT_BYTES = 1 << 20;
+
+/** Longest system prompt, in UTF-16 units. */
+export const MAX_SYSTEM_PROMPT_UNITS = 800_000;
+
+/** Longest piece of text in one update, in bytes of UTF-8; longer ones are split. */
+export const MAX_CHUNK_BYTES = 16 << 10;
+
+/** Longest tool result in an update, in bytes of UTF-8; the model sees the whole. */
+export const MAX_RESULT_BYTES = 48 << 10;
+
+/** Longest JSON text of a tool call's input in an update, in bytes; above it the update says that it was left out. */
+export const MAX_INPUT_BYTES = 1 << 20;
+
+/** Longest file that a file tool reads, in bytes. */
+export const MAX_FILE_BYTES = 10 << 20;
+
+/** Largest checkpoint or set of pending writes, in bytes on disk. */
+export const MAX_CHECKPOINT_BYTES = 64 << 20;
+
+/** Most sessions that one process holds open. */
+export const MAX_SESSIONS = 16;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Length of text in bytes of UTF-8. */
+export function byteLength(text) {
+  return Buffer.byteLength(text, "utf8");
+}
+
+/**
+ * Cuts text to at most max bytes without splitting a character.
+ * @returns {{text: string, truncated: boolean}}
+ */
+export function cut(text, max) {
+  if (byteLength(text) <= max) return { text, truncated: false };
+  const bytes = encoder.encode(text);
+  let end = max;
+  // Bytes of the form 10xxxxxx continue a character.
+  while (end > 0 && (bytes[end] & 0xc0) === 0x80) end--;
+  return { text: decoder.decode(bytes.subarray(0, end)), truncated: true };
+}
+
+/** Splits text into pieces of at most max bytes, none of which splits a character. */
+export function* split(text, max) {
+  let rest = text;
+  while (rest !== "") {
+    const piece = cut(rest, max).text;
+    yield piece;
+    rest = rest.slice(piece.length);
+  }
+}

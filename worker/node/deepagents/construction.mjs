@@ -1,0 +1,90 @@
+// What an agent is made of, as the driver gives it with a session. Anything unknown is refused: a misspelt option must
+// not be ignored.
+import { MAX_SYSTEM_PROMPT_UNITS } from "./bounds.mjs";
+import { PROVIDER_NAMES } from "./models.mjs";
+
+/** Key of everything of ours in a `_meta` object. */
+export const META = "harness-engine";
+
+/** The model of an agent that names none. */
+export const DEFAULT_MODEL = { provider: "anthropic", id: "claude-sonnet-4-6" };
+
+/** Options: type, bounds and default. The adapter's JSON Schema says the same; a test of the adapter compares them. */
+export const OPTIONS = {
+  temperature: { type: "number", min: 0, max: 2 },
+  maxTokens: { type: "integer", min: 1, max: 200_000 },
+  thinkingBudgetTokens: { type: "integer", min: 1024, max: 64_000 },
+  recursionLimit: { type: "integer", min: 10, max: 2_000, default: 500 },
+  requestTimeoutSeconds: { type: "integer", min: 1, max: 600, default: 300 },
+  todoList: { type: "boolean", default: true },
+};
+
+/** Input that cannot be used; the message names the field. */
+export class InvalidConstructionError extends Error {
+  constructor(field, message) {
+    super(`${field}: ${message}`);
+    this.name = "InvalidConstructionError";
+    this.field = field;
+  }
+}
+
+/**
+ * Checks a construction and fills in the defaults.
+ * @returns {{systemPrompt: string, model: {provider: string, id: string}, options: object}}
+ */
+export function parseConstruction(value) {
+  const input = object("construction", value ?? {}, ["systemPrompt", "model", "options"]);
+  const systemPrompt = text("construction.systemPrompt", input.systemPrompt ?? "", MAX_SYSTEM_PROMPT_UNITS);
+  const model = parseModel(input.model);
+  const options = parseOptions(input.options ?? {});
+  if (options.thinkingBudgetTokens !== undefined) checkThinking(model, options);
+  return { systemPrompt, model, options };
+}
+
+function parseModel(value) {
+  const input = object("construction.model", value ?? {}, ["provider", "id"]);
+  const provider = text("construction.model.provider", input.provider ?? "", 64);
+  const id = text("construction.model.id", input.id ?? "", 200);
+  if (provider === "" && id === "") return DEFAULT_MODEL;
+  if (!PROVIDER_NAMES.includes(provider)) throw new InvalidConstructionError("construction.model.provider", `must be one of ${PROVIDER_NAMES.join(", ")}`);
+  if (id === "") throw new InvalidConstructionError("construction.model.id", "must not be empty");
+  return { provider, id };
+}
+
+function parseOptions(value) {
+  const input = object("construction.options", value, Object.keys(OPTIONS));
+  const options = {};
+  for (const [name, rule] of Object.entries(OPTIONS)) {
+    const given = input[name] ?? rule.default;
+    if (given !== undefined) options[name] = checkOption(`construction.options.${name}`, rule, given);
+  }
+  return options;
+}
+
+function checkOption(field, rule, given) {
+  const fits = { boolean: typeof given === "boolean", number: Number.isFinite(given), integer: Number.isSafeInteger(given) }[rule.type];
+  if (!fits) throw new InvalidConstructionError(field, `must be of type ${rule.type}`);
+  if (given < rule.min || given > rule.max) throw new InvalidConstructionError(field, `must be between ${rule.min} and ${rule.max}`);
+  return given;
+}
+
+/** The rules of Anthropic's extended thinking, so that they are told here and not by a failing model call. */
+function checkThinking({ provider }, { thinkingBudgetTokens, temperature, maxTokens }) {
+  const field = "construction.options.thinkingBudgetTokens";
+  if (provider !== "anthropic") throw new InvalidConstructionError(field, "works with provider anthropic only");
+  if (temperature !== undefined && temperature !== 1) throw new InvalidConstructionError(field, "cannot be combined with a temperature");
+  if (maxTokens === undefined || maxTokens <= thinkingBudgetTokens) throw new InvalidConstructionError(field, "needs a larger maxTokens");
+}
+
+function object(field, value, known) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) throw new InvalidConstructionError(field, "must be an object");
+  const unknown = Object.keys(value).find((key) => !known.includes(key));
+  if (unknown !== undefined) throw new InvalidConstructionError(field, `has the unknown field ${JSON.stringify(unknown.slice(0, 64))}`);
+  return value;
+}
+
+function text(field, value, max) {
+  if (typeof value !== "string") throw new InvalidConstructionError(field, "must be a string");
+  if (value.length > max) throw new InvalidConstructionError(field, `must be at most ${max} characters long`);
+  return value;
+}
