@@ -1,0 +1,96 @@
+// Package enginetest runs a built engine from outside, as its operators and clients do: it starts, kills and restarts
+// the process, looks at the processes that the engine leaves, and speaks GraphQL with it over HTTP and WebSocket. The
+// end-to-end tests, the demo and the benchmarks are built on it.
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Programs that a built engine consists of.
+const (
+	engineProgram = "harness-engine"
+	workerProgram = "harness-worker"
+)
+
+// agentPackage is what has to be installed in the Node folder before the deepagents harness can run.
+const agentPackage = "deepagents"
+
+// Binaries names the built programs and the folder of the Node agents.
+type Binaries struct {
+	Engine  string // path of harness-engine
+	Worker  string // path of harness-worker
+	NodeDir string // folder worker/node of the source tree
+}
+
+// FindBinaries takes the programs from the folder dir, which `make build` fills.
+func FindBinaries(dir string) (Binaries, error) {
+	root, err := sourceRoot()
+	if err != nil {
+		return Binaries{}, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return Binaries{}, fmt.Errorf("failed to resolve folder %s: %w", dir, err)
+	}
+	b := Binaries{
+		Engine:  filepath.Join(dir, engineProgram),
+		Worker:  filepath.Join(dir, workerProgram),
+		NodeDir: filepath.Join(root, "worker", "node"),
+	}
+	for _, p := range []string{b.Engine, b.Worker} {
+		if _, err := os.Stat(p); err != nil {
+			return Binaries{}, fmt.Errorf("failed to find %s: run `make build` first: %w", filepath.Base(p), err)
+		}
+	}
+	return b, nil
+}
+
+// Build builds the programs of this source tree into dir.
+func Build(ctx context.Context, dir string) (Binaries, error) {
+	root, err := sourceRoot()
+	if err != nil {
+		return Binaries{}, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/"+engineProgram, "./cmd/"+workerProgram)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return Binaries{}, fmt.Errorf("failed to build the engine: %w\n%s", err, out)
+	}
+	return FindBinaries(dir)
+}
+
+// CheckNode tells what is missing before the deepagents harness can run; it never says less than how to get it.
+func (b Binaries) CheckNode() error {
+	if _, err := exec.LookPath("node"); err != nil {
+		return errors.New("node is not installed: install Node 20 or newer (https://nodejs.org), then run `make node`")
+	}
+	if _, err := os.Stat(filepath.Join(b.NodeDir, "node_modules", agentPackage, "package.json")); err != nil {
+		return errors.New("the Node agents are not installed: run `make node`")
+	}
+	return nil
+}
+
+// sourceRoot is the folder of the module, found from this file's own place in it.
+func sourceRoot() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if ok && filepath.IsAbs(file) {
+		return filepath.Dir(filepath.Dir(filepath.Dir(file))), nil
+	}
+	// Built with -trimpath: the tools are run in the source tree.
+	for dir, err := os.Getwd(); err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return "", errors.New("failed to find the source tree: run from within it")
+}

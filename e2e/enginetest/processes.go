@@ -1,0 +1,134 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/harness-engine/harness-engine/worker/procfs"
+)
+
+// cleanupTimeout bounds the killing of what an engine left.
+const cleanupTimeout = 20 * time.Second
+
+// Workers lists the worker processes that serve this engine's data folder, whoever their parent is now.
+func (e *Engine) Workers() ([]procfs.Process, error) {
+	all, err := procfs.All()
+	if err != nil {
+		return nil, err
+	}
+	return e.pickWorkers(all), nil
+}
+
+// Family lists the workers with everything that descends from them.
+func (e *Engine) Family() ([]procfs.Process, error) {
+	all, err := procfs.All()
+	if err != nil {
+		return nil, err
+	}
+	return e.pickFamily(all), nil
+}
+
+func (e *Engine) pickWorkers(all []procfs.Process) []procfs.Process {
+	data, err := filepath.Abs(e.opts.Data)
+	if err != nil {
+		return nil
+	}
+	var out []procfs.Process
+	for _, p := range all {
+		if args := commandLine(p.PID); !p.Zombie() && len(args) > 0 &&
+			filepath.Base(string(args[0])) == filepath.Base(e.opts.Binaries.Worker) && mentions(args[1:], data) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (e *Engine) pickFamily(all []procfs.Process) []procfs.Process {
+	var out []procfs.Process
+	for _, w := range e.pickWorkers(all) {
+		out = append(out, w)
+		for _, d := range procfs.Descendants(all, w.PID) {
+			if !d.Zombie() {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+func commandLine(pid int) [][]byte {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil || len(raw) == 0 {
+		return nil
+	}
+	return bytes.Split(bytes.TrimSuffix(raw, []byte{0}), []byte{0})
+}
+
+// mentions reports whether an argument names the folder or something in it.
+func mentions(args [][]byte, folder string) bool {
+	for _, a := range args {
+		if bytes.Contains(a, []byte(folder)) {
+			return true
+		}
+	}
+	return false
+}
+
+// KillWorkers ends the workers with SIGKILL, each with its descendants, and returns how many workers there were.
+func (e *Engine) KillWorkers(ctx context.Context) (int, error) {
+	workers, err := e.Workers()
+	if err != nil {
+		return 0, err
+	}
+	family, err := e.Family()
+	if err != nil {
+		return 0, err
+	}
+	return len(workers), kill(ctx, family)
+}
+
+func kill(ctx context.Context, processes []procfs.Process) error {
+	for _, p := range processes {
+		if err := procfs.Signal(p, unix.SIGKILL); err != nil && !errors.Is(err, procfs.ErrGone) {
+			return fmt.Errorf("failed to kill process %d: %w", p.PID, err)
+		}
+	}
+	return AwaitGone(ctx, processes)
+}
+
+// AwaitGone waits until none of the processes runs any more.
+func AwaitGone(ctx context.Context, processes []procfs.Process) error {
+	for _, p := range processes {
+		for Alive(p) {
+			select {
+			case <-time.After(readyPause):
+			case <-ctx.Done():
+				return fmt.Errorf("process %d (%s) is still running: %w", p.PID, bytes.Join(commandLine(p.PID), []byte(" ")), context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
+// Alive reports whether exactly this process still runs.
+func Alive(p procfs.Process) bool {
+	now, err := procfs.Read(p.PID)
+	return err == nil && now.Start == p.Start && !now.Zombie()
+}
+
+// Cleanup ends the engine and everything that works for its data folder. It is for the end of a test or demo, whatever
+// state it is in.
+func (e *Engine) Cleanup() error {
+	e.Kill()
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	return procfs.KillAll(ctx, e.pickFamily, nil)
+}
