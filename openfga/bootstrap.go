@@ -41,6 +41,10 @@ func (c *Client) bootstrap(ctx context.Context, o ClientOptions) error {
 	if err := c.connect(c.store, ""); err != nil {
 		return err
 	}
+	// A server takes a model for a store that does not exist, so a wrong id has to be found here.
+	if err := c.Ready(ctx); err != nil {
+		return err
+	}
 	model := o.ModelID
 	if model == "" {
 		id, err := c.findOrWriteModel(ctx)

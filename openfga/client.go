@@ -96,10 +96,14 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Ready returns nil when the server answers for the store.
 func (c *Client) Ready(ctx context.Context) error {
-	return c.read(ctx, func(ctx context.Context) error {
+	err := c.read(ctx, func(ctx context.Context) error {
 		_, err := c.sdk.GetStore(ctx).Execute()
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("failed to read authorization store %s: %w", c.store, err)
+	}
+	return nil
 }
 
 // Check implements authz.Checker.
@@ -116,7 +120,11 @@ func (c *Client) Check(ctx context.Context, check authz.Check) (bool, error) {
 		if err != nil {
 			return err
 		}
-		allowed = response.GetAllowed()
+		answer, ok := response.GetAllowedOk()
+		if !ok {
+			return errors.New("response without an answer")
+		}
+		allowed = *answer
 		return nil
 	})
 	if err != nil {

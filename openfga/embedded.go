@@ -41,7 +41,7 @@ const (
 	CacheTTL       = 2 * time.Second
 	cacheEntries   = 20_000
 	requestTimeout = 3 * time.Second // in the server; clients wait less
-	startTimeout   = 10 * time.Second
+	openTimeout    = 2 * time.Second // for a file that another process holds, or that is no database
 	maxBody        = 1 << 20
 	pipeBuffer     = 1 << 20
 )
@@ -86,7 +86,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err err
 		return nil, fmt.Errorf("failed to prepare authorization database: %w", err)
 	}
 	migrating.Lock()
-	err = migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: startTimeout, PingTimeout: startTimeout, Logger: log})
+	err = migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: openTimeout, PingTimeout: openTimeout, Logger: log})
 	migrating.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("failed to migrate authorization database: %w", err)
