@@ -160,15 +160,10 @@ func hasDeceptive(s string) bool {
 	return false
 }
 
-// hasDirectionOverride finds the characters that reorder the text around them (Unicode bidirectional controls), which
-// are legitimate in prose but can hide what a prompt says.
-func hasDirectionOverride(s string) bool {
-	for _, r := range s {
-		if r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' {
-			return true
-		}
-	}
-	return false
+// ReordersText reports whether r is one of the bidirectional controls of Unicode (UAX 9) that reorder the text around
+// them. They are legitimate in prose, but can hide what a prompt says.
+func ReordersText(r rune) bool {
+	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }
 
 func hasVisible(s string) bool {

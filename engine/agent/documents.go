@@ -78,8 +78,8 @@ func (d *documents) MarkApplied(ctx context.Context, doc authz.Document) error {
 	}
 	a.LastOp, a.UpdatedAt = id.New("op"), d.now()
 	err = d.store.UpdateAgent(ctx, a)
-	if errors.Is(err, ErrRevision) {
-		return fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged)
+	if errors.Is(err, ErrRevision) || errors.Is(err, ErrUnknownOutcome) {
+		return fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged) // read it again, and see
 	}
 	if err != nil {
 		return fmt.Errorf("failed to update agent %s: %w", a.ID, err)

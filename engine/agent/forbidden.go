@@ -83,9 +83,9 @@ func Forbidden(b Blueprint) []Issue {
 	for _, name := range slices.Sorted(maps.Keys(b.Prompt.Variables)) {
 		prose("prompt.variables."+name, StepInstructions, b.Prompt.Variables[name])
 	}
-	prose("model.id", StepAdvanced, b.Model.ID)
+	prose("model.id", StepBasic, b.Model.ID)
 	if strings.HasPrefix(strings.ToLower(b.Model.ID), "arn:") {
-		out = append(out, forbidden("model.id", StepAdvanced, shape{what: "an ARN", code: CodeOperatorOwned}))
+		out = append(out, forbidden("model.id", StepBasic, shape{what: "an ARN", code: CodeOperatorOwned}))
 	}
 	var options any
 	if b.Harness.Options != nil && json.Unmarshal(b.Harness.Options, &options) == nil {

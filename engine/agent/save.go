@@ -127,18 +127,30 @@ func (s *Service) create(ctx context.Context, q SaveRequest) (SaveResult, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.insertVersion(ctx, v); err != nil {
-		return nil, s.withdraw(ctx, a.ID, err)
+	_, err = s.insertVersion(ctx, v)
+	if err == nil {
+		err = s.reconciler.Settle(ctx, authz.Agent(a.ID))
 	}
-	if err := s.reconciler.Settle(ctx, authz.Agent(a.ID)); err != nil {
-		return nil, s.withdraw(ctx, a.ID, err)
-	}
-	a, err = s.Agent(ctx, a.ID)
 	if err != nil {
-		return nil, fmt.Errorf("failed to create agent: it was given up meanwhile: %w", err)
+		s.withdraw(ctx, a.ID)
 	}
-	return Saved{Agent: a, Version: v}, nil
+	// The document is the truth, also after an error: another process may have settled it.
+	a, readErr := s.store.Agent(ctx, a.ID)
+	switch {
+	case readErr == nil && a.State == StateActive:
+		return Saved{Agent: a, Version: v}, nil
+	case errors.Is(err, authz.ErrUnavailable):
+		return nil, problem.New(problem.AuthorizationUnavailable, "the agent was not created: authorization is unavailable").Because(err)
+	case err == nil:
+		if err = readErr; err == nil {
+			err = errGivenUp
+		}
+	}
+	return nil, fmt.Errorf("failed to create agent %s: %w", a.ID, err)
 }
+
+// errGivenUp: another process took the creation for abandoned.
+var errGivenUp = errors.New("the creation took too long and was given up")
 
 // insertAgent writes the document of a new agent. An unknown outcome is resolved by writing it again: the id is ours
 // alone, so a duplicate is the first write.
@@ -173,26 +185,22 @@ func (s *Service) insertAgent(ctx context.Context, a Agent) error {
 }
 
 // withdraw takes back a creation that could not be finished, so that the caller's error is the truth. Where it has
-// meanwhile become ACTIVE it stays, and the sweep finishes what cannot be taken back now.
-func (s *Service) withdraw(ctx context.Context, agentID string, cause error) error {
+// meanwhile become ACTIVE it stays. What cannot be taken back now is finished by the sweep.
+func (s *Service) withdraw(ctx context.Context, agentID string) {
 	for range attempts {
 		a, err := s.store.Agent(ctx, agentID)
 		if err != nil || a.State != StateCreating {
-			break
+			return
 		}
 		err = s.store.UpdateAgent(ctx, deleting(a, s.now()))
 		if err == nil {
 			_ = s.reconciler.Settle(ctx, authz.Agent(agentID)) // frees the slug now; else the sweep does
-			break
+			return
 		}
 		if !errors.Is(err, ErrRevision) && !errors.Is(err, ErrUnknownOutcome) {
-			break
+			return
 		}
 	}
-	if errors.Is(cause, authz.ErrUnavailable) {
-		return problem.New(problem.AuthorizationUnavailable, "the agent was not created: authorization is unavailable").Because(cause)
-	}
-	return fmt.Errorf("failed to create agent %s: %w", agentID, cause)
 }
 
 func (s *Service) change(ctx context.Context, q SaveRequest) (SaveResult, error) {
