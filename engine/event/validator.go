@@ -125,15 +125,21 @@ func (v *Validator) Inherit(in Inheritance) error {
 // an empty delta, several for a long one, the closings before a terminal. It returns an *InvalidError for what the
 // table does not repair; the validator is then as it was before the call.
 func (v *Validator) Accept(e Event) ([]Event, error) {
+	events, _, err := v.accept(e)
+	return events, err
+}
+
+// accept also returns the ids that it added, which a caller needs to undo it.
+func (v *Validator) accept(e Event) ([]Event, []string, error) {
 	if v.live.ended {
-		return nil, &InvalidError{Rule: 1, Code: "after_terminal", Shape: shapeOf(e)}
+		return nil, nil, &InvalidError{Rule: 1, Code: "after_terminal", Shape: shapeOf(e)}
 	}
 	events, err := v.bounds.clean(e)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(events) == 0 && !v.live.begun {
-		return nil, &InvalidError{Rule: 1, Code: "not_started", Shape: shapeOf(e)}
+		return nil, nil, &InvalidError{Rule: 1, Code: "not_started", Shape: shapeOf(e)}
 	}
 	if len(events) == 1 && events[0].Type().Terminal() {
 		events = v.closings(events[0])
@@ -144,11 +150,10 @@ func (v *Validator) Accept(e Event) ([]Event, error) {
 		if err := v.step(events[i]); err != nil {
 			v.rollback(point)
 			err.Shape = shapeOf(e)
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	v.added = nil
-	return events, nil
+	return events, v.added, nil
 }
 
 // fold takes over one event of a log: the rules hold, but the bounds are those under which it was written.
