@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	openfgav1 "github.com/openfga/api/proto/openfga/v1"
 	"github.com/openfga/language/pkg/go/transformer"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
@@ -33,6 +34,15 @@ func TestModelAgreesWithConstants(t *testing.T) {
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("model has %v, constants have %v", got, want)
+	}
+	for _, d := range model.GetTypeDefinitions() {
+		for name, meta := range d.GetMetadata().GetRelations() {
+			everybody := slices.ContainsFunc(meta.GetDirectlyRelatedUserTypes(), func(r *openfgav1.RelationReference) bool { return r.GetWildcard() != nil })
+			err := authz.ValidateTuples(authz.Object{Type: d.GetType(), ID: "x"}, []authz.Tuple{tuple(authz.AnyUser, name, d.GetType()+":x")})
+			if (err == nil) != everybody {
+				t.Errorf("%s of %s for everybody: the model says %v, the constants say %v", name, d.GetType(), everybody, err)
+			}
+		}
 	}
 	for kind, names := range want {
 		stated := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(n) > 4 && n[:4] == "can_" })

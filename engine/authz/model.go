@@ -64,6 +64,13 @@ var stated = map[string][]string{
 	TypeRun:      {RelationSession},
 }
 
+// open lists, for each type, the relations that may be stated of AnyUser.
+var open = map[string][]string{
+	TypePlatform: {RelationMember},
+	TypeHarness:  {RelationUser},
+	TypeAgent:    {RelationRunner, RelationViewer},
+}
+
 // mutating are the permissions that guard changes; they are always checked past every cache.
 var mutating = map[string]bool{
 	CanCreateAgent: true,

@@ -44,7 +44,8 @@ func Canonical(tuples []Tuple) []Tuple {
 }
 
 // ValidateTuples checks that each tuple is about the object, states a relation that the object's type has, and names a
-// user, "user:*", an object or a userset; and that there are at most MaxTuples.
+// user, an object, a userset or, where the model lets everybody have the relation, AnyUser; and that there are at most
+// MaxTuples.
 func ValidateTuples(object Object, tuples []Tuple) error {
 	if _, ok := stated[object.Type]; !ok || !validID(object.ID) {
 		return fmt.Errorf("authz: %q cannot have tuples", object)
@@ -59,6 +60,12 @@ func ValidateTuples(object Object, tuples []Tuple) error {
 		if !slices.Contains(stated[object.Type], t.Relation) {
 			return fmt.Errorf("authz: no tuple can state %q of a %s", t.Relation, object.Type)
 		}
+		if t.User == AnyUser {
+			if !slices.Contains(open[object.Type], t.Relation) {
+				return fmt.Errorf("authz: not everybody can be %q of a %s", t.Relation, object.Type)
+			}
+			continue
+		}
 		if !validUser(t.User) {
 			return fmt.Errorf("authz: %q in a tuple of %s is no user", t.User, object)
 		}
@@ -66,11 +73,8 @@ func ValidateTuples(object Object, tuples []Tuple) error {
 	return nil
 }
 
-// validUser accepts "user:alice", "user:*", "platform:main" and "team:x#member".
+// validUser accepts "user:alice", "platform:main" and "team:x#member".
 func validUser(s string) bool {
-	if s == AnyUser {
-		return true
-	}
 	name, relation, isSet := strings.Cut(s, "#")
 	kind, id, ok := strings.Cut(name, ":")
 	relations, known := stated[kind]
@@ -90,9 +94,9 @@ func AgentTuples(agentID, owner string) []Tuple {
 	return []Tuple{{User: TypeUser + ":" + owner, Relation: RelationOwner, Object: Agent(agentID).String()}}
 }
 
-// PlatformTuples are the tuples of the platform: its administrators, and its members or, when open, everybody who is
+// PlatformTuples are the tuples of the platform: its administrators, and its members or everybody who is
 // authenticated.
-func PlatformTuples(admins, members []string, open bool) []Tuple {
+func PlatformTuples(admins, members []string, everybody bool) []Tuple {
 	object := Platform().String()
 	var ts []Tuple
 	for _, s := range admins {
@@ -101,17 +105,18 @@ func PlatformTuples(admins, members []string, open bool) []Tuple {
 	for _, s := range members {
 		ts = append(ts, Tuple{User: TypeUser + ":" + s, Relation: RelationMember, Object: object})
 	}
-	if open {
+	if everybody {
 		ts = append(ts, Tuple{User: AnyUser, Relation: RelationMember, Object: object})
 	}
 	return Canonical(ts)
 }
 
-// HarnessTuples are the tuples of a harness: administrators may use it, and so may the platform's members when open.
-func HarnessTuples(harnessID string, open bool) []Tuple {
+// HarnessTuples are the tuples of a harness: administrators may use it, and the platform's members too when members is
+// true.
+func HarnessTuples(harnessID string, members bool) []Tuple {
 	object := Harness(harnessID).String()
 	ts := []Tuple{{User: Platform().String(), Relation: RelationPlatform, Object: object}}
-	if open {
+	if members {
 		ts = append(ts, Tuple{User: Platform().String() + "#" + RelationMember, Relation: RelationUser, Object: object})
 	}
 	return Canonical(ts)

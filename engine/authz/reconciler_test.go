@@ -1,0 +1,351 @@
+package authz
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// shelf keeps documents in memory with conditional updates, and tuples, and breaks where it is told to.
+type shelf struct {
+	mu     sync.Mutex
+	docs   map[Object]*shelved
+	tuples map[Object][]Tuple
+	// fault is asked before ("apply", "mark") and after ("applied", "marked") each effect; an error is what the caller gets.
+	fault func(step string, o Object) error
+	calls int
+}
+
+type shelved struct {
+	rev     int64
+	state   string // CREATING, ACTIVE, DELETING, DELETED
+	outbox  Outbox
+	settled int
+}
+
+func newShelf() *shelf {
+	return &shelf{docs: map[Object]*shelved{}, tuples: map[Object][]Tuple{}, fault: func(string, Object) error { return nil }}
+}
+
+func (d *shelved) document(o Object) Document {
+	waits := d.state == "CREATING" || d.state == "DELETING"
+	return Document{Object: o, Outbox: d.outbox, Rev: d.rev, Settled: !waits && !d.outbox.Pending()}
+}
+
+// change is what a service does: one conditional update of state and desire.
+func (s *shelf) change(o Object, state string, desired []Tuple) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.docs[o]
+	if d == nil {
+		d = &shelved{}
+		s.docs[o] = d
+	}
+	d.rev++
+	d.state = state
+	d.outbox = d.outbox.Desire(desired)
+}
+
+func (s *shelf) Unsettled(_ context.Context, after string, limit int) ([]Document, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Document
+	for o, d := range s.docs {
+		if doc := d.document(o); !doc.Settled && o.ID > after {
+			out = append(out, doc)
+		}
+	}
+	slices.SortFunc(out, func(a, b Document) int { return cmp.Compare(a.Object.ID, b.Object.ID) })
+	return out[:min(len(out), limit)], nil
+}
+
+func (s *shelf) Document(_ context.Context, o Object) (Document, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.docs[o]
+	if !ok {
+		return Document{}, false, nil
+	}
+	return d.document(o), true, nil
+}
+
+func (s *shelf) MarkApplied(_ context.Context, doc Document) error {
+	if err := s.fault("mark", doc.Object); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	d := s.docs[doc.Object]
+	if d.rev != doc.Rev {
+		s.mu.Unlock()
+		return fmt.Errorf("revision %d: %w", d.rev, ErrChanged)
+	}
+	d.rev++
+	d.outbox = d.outbox.Applied(doc.Outbox.DesiredRev)
+	d.state = map[string]string{"CREATING": "ACTIVE", "DELETING": "DELETED"}[d.state]
+	if d.state == "" {
+		d.state = "ACTIVE"
+	}
+	d.settled++
+	s.mu.Unlock()
+	return s.fault("marked", doc.Object)
+}
+
+func (s *shelf) Apply(_ context.Context, o Object, desired []Tuple) error {
+	if err := s.fault("apply", o); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.tuples[o] = slices.Clone(desired)
+	s.calls++
+	s.mu.Unlock()
+	return s.fault("applied", o)
+}
+
+func newTestReconciler(t *testing.T, s *shelf) *Reconciler {
+	t.Helper()
+	r, err := NewReconciler(ReconcilerOptions{Documents: s, Tuples: s, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Whatever changes, breaks and races in whatever order: one sweep without faults makes tuples and documents agree, and
+// a document that was settled has the tuples that it wants.
+func TestReconcilerSettles(t *testing.T) {
+	var settling *Reconciler
+	rapid.Check(t, func(rt *rapid.T) {
+		s := newShelf()
+		settling = newTestReconciler(t, s)
+		other := newTestReconciler(t, s) // another process: it shares the documents, not the locks
+		objects := []Object{Agent("a"), Agent("b"), Agent("c")}
+		next := map[string]string{"": "CREATING", "CREATING": "CREATING", "ACTIVE": "ACTIVE", "DELETING": "DELETING", "DELETED": "DELETED"}
+		change := func(o Object, label string) {
+			state := ""
+			if d := s.docs[o]; d != nil {
+				state = d.state
+			}
+			if state == "DELETED" || state == "DELETING" {
+				return
+			}
+			tuples := rapid.SliceOfN(someTuple, 1, 3).Draw(rt, label+" tuples")
+			for i := range tuples {
+				tuples[i].Object = o.String()
+			}
+			if state == "ACTIVE" && rapid.IntRange(0, 4).Draw(rt, label+" delete") == 0 {
+				s.change(o, "DELETING", nil)
+				return
+			}
+			s.change(o, next[state], tuples)
+		}
+		depth := 0
+		s.fault = func(step string, o Object) error {
+			switch rapid.IntRange(0, 9).Draw(rt, "fault at "+step) {
+			case 0:
+				return ErrUnavailable
+			case 1:
+				return errors.New("broken")
+			case 2:
+				change(o, "meanwhile")
+			case 3:
+				if depth == 0 { // another process settles in between
+					depth++
+					_ = other.Settle(t.Context(), o)
+					depth--
+				}
+			}
+			return nil
+		}
+		for range rapid.IntRange(0, 25).Draw(rt, "steps") {
+			o := rapid.SampledFrom(objects).Draw(rt, "object")
+			switch rapid.IntRange(0, 2).Draw(rt, "step") {
+			case 0:
+				change(o, "now")
+			case 1:
+				if settling.Settle(t.Context(), o) == nil {
+					if d := s.docs[o]; d != nil && d.document(o).Settled && !slices.Equal(s.tuples[o], d.outbox.Desired) {
+						rt.Fatalf("%s is settled with %v, wants %v", o, s.tuples[o], d.outbox.Desired)
+					}
+				}
+			case 2:
+				_, _ = settling.Sweep(t.Context())
+			}
+		}
+		s.fault = func(string, Object) error { return nil }
+		if _, err := settling.Sweep(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+		for o, d := range s.docs {
+			if doc := d.document(o); !doc.Settled || d.state == "CREATING" || d.state == "DELETING" {
+				rt.Fatalf("%s is not settled: %+v", o, d)
+			}
+			if d.state == "DELETED" && len(s.tuples[o]) > 0 {
+				rt.Fatalf("%s is deleted and has %v", o, s.tuples[o])
+			}
+		}
+	})
+}
+
+func TestSettleStates(t *testing.T) {
+	s := newShelf()
+	r := newTestReconciler(t, s)
+	o := Agent("a")
+	if err := r.Settle(t.Context(), o); err != nil || s.calls != 0 {
+		t.Errorf("nothing there: %v, %d calls", err, s.calls)
+	}
+	s.change(o, "CREATING", AgentTuples("a", "olga"))
+	if err := r.Settle(t.Context(), o); err != nil || s.docs[o].state != "ACTIVE" || len(s.tuples[o]) != 1 {
+		t.Errorf("create: %v, %+v, %v", err, s.docs[o], s.tuples[o])
+	}
+	if err := r.Settle(t.Context(), o); err != nil || s.calls != 1 {
+		t.Errorf("settled already: %v, %d calls", err, s.calls)
+	}
+	s.change(o, "DELETING", nil)
+	if err := r.Settle(t.Context(), o); err != nil || s.docs[o].state != "DELETED" || len(s.tuples[o]) != 0 {
+		t.Errorf("delete: %v, %+v, %v", err, s.docs[o], s.tuples[o])
+	}
+}
+
+func TestSettleGivesUpOnARestlessDocument(t *testing.T) {
+	s := newShelf()
+	r := newTestReconciler(t, s)
+	o := Agent("a")
+	s.change(o, "CREATING", AgentTuples("a", "olga"))
+	s.fault = func(step string, _ Object) error {
+		if step == "mark" {
+			s.change(o, "CREATING", AgentTuples("a", fmt.Sprintf("user%d", s.calls)))
+		}
+		return nil
+	}
+	if err := r.Settle(t.Context(), o); err == nil || s.calls != maxRounds {
+		t.Errorf("%v after %d rounds", err, s.calls)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	s := newShelf()
+	r := newTestReconciler(t, s)
+	for i := range 2*sweepPage + 5 {
+		id := fmt.Sprintf("agt_%04d", i)
+		s.change(Agent(id), "CREATING", AgentTuples(id, "olga"))
+	}
+	bad := Agent("agt_0001")
+	broken := errors.New("broken")
+	s.fault = func(_ string, o Object) error {
+		if o == bad {
+			return broken
+		}
+		return nil
+	}
+	n, err := r.Sweep(t.Context())
+	if n != 2*sweepPage+4 || !errors.Is(err, broken) {
+		t.Errorf("one bad: settled %d, %v", n, err)
+	}
+	s.fault = func(string, Object) error { return ErrUnavailable }
+	for i := range 5 {
+		id := fmt.Sprintf("agt_1%03d", i)
+		s.change(Agent(id), "CREATING", AgentTuples(id, "olga"))
+	}
+	before := s.calls
+	if n, err := r.Sweep(t.Context()); n != 0 || !errors.Is(err, ErrUnavailable) || s.calls != before {
+		t.Errorf("outage: settled %d, %v", n, err)
+	}
+	s.fault = func(string, Object) error { return nil }
+	if n, err := r.Sweep(t.Context()); n != 6 || err != nil {
+		t.Errorf("afterwards: settled %d, %v", n, err)
+	}
+}
+
+func TestRunSweepsAtOnceAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		r := newTestReconciler(t, s)
+		s.change(Agent("a"), "CREATING", AgentTuples("a", "olga"))
+		down := true
+		s.fault = func(string, Object) error {
+			if down {
+				return ErrUnavailable
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		synctest.Wait()
+		if s.docs[Agent("a")].state != "CREATING" {
+			t.Error("settled without a server")
+		}
+		down = false
+		time.Sleep(DefaultInterval + time.Millisecond) // virtual time
+		synctest.Wait()
+		if s.docs[Agent("a")].state != "ACTIVE" {
+			t.Error("not settled after an interval")
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestLocks(t *testing.T) {
+	var locks Locks
+	var wg sync.WaitGroup
+	counts := map[Object]*int{Agent("a"): new(int), Agent("b"): new(int)}
+	for o, n := range counts {
+		for range 50 {
+			wg.Go(func() {
+				unlock, err := locks.Lock(t.Context(), o)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				*n++ // the race detector sees it when two hold the lock
+				unlock()
+			})
+		}
+	}
+	wg.Wait()
+	if *counts[Agent("a")] != 50 || *counts[Agent("b")] != 50 || len(locks.held) != 0 {
+		t.Errorf("%v, %d locks left", counts, len(locks.held))
+	}
+
+	unlock, err := locks.Lock(t.Context(), Agent("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := locks.Lock(t.Context(), Agent("b"))
+	if err != nil {
+		t.Fatal("another object's lock is held")
+	}
+	free()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := locks.Lock(ctx, Agent("a")); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting with an ended context: %v", err)
+	}
+	unlock()
+	if unlock, err := locks.Lock(t.Context(), Agent("a")); err != nil {
+		t.Error(err)
+	} else {
+		unlock()
+	}
+	if len(locks.held) != 0 {
+		t.Errorf("%d locks left", len(locks.held))
+	}
+}
+
+func TestNewReconcilerWantsItsParts(t *testing.T) {
+	for _, o := range []ReconcilerOptions{{}, {Documents: newShelf()}, {Tuples: newShelf()}} {
+		if _, err := NewReconciler(o); err == nil {
+			t.Errorf("%+v: a reconciler was made", o)
+		}
+	}
+}
