@@ -20,8 +20,7 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer }) 
   const backend = new Workspace(workspace);
   const chatModel = makeModel(model, options, modelUrl);
   // A summary of the conversation is for the model alone; its tokens are not the agent's words.
-  const quietModel = makeModel(model, options, modelUrl);
-  quietModel.tags = [...(quietModel.tags ?? []), NO_STREAM];
+  const quietModel = makeModel(model, options, modelUrl, [NO_STREAM]);
   const summaries = () => createSummarizationMiddleware({ backend, model: quietModel });
   const graph = createDeepAgent({
     model: chatModel,

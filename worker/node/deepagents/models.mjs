@@ -1,6 +1,7 @@
 // The chat models, as LangChain makes them, with three differences: a call is never repeated silently, an answer that
 // breaks off is an error, and the stop reason stays with the message.
 import { ChatAnthropic } from "@langchain/anthropic";
+import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { ChatOpenAI } from "@langchain/openai";
 import { IncompleteAnswerError, markModelFailure } from "./failures.mjs";
 
@@ -45,6 +46,11 @@ const careful = (Base, nativeStop) =>
       }
     }
 
+    // Providers have a second way to stream; it goes through the first one here, so that both are careful.
+    _streamChatModelEvents(messages, options, runManager) {
+      return BaseChatModel.prototype._streamChatModelEvents.call(this, messages, options, runManager);
+    }
+
     async _generate(messages, options, runManager) {
       try {
         return await super._generate(messages, options, runManager);
@@ -61,15 +67,23 @@ class CarefulOpenAI extends careful(ChatOpenAI, (chunk) => chunk.generationInfo?
   _useResponsesApi() {
     return false;
   }
+
+  // Binding tools makes a new model, which the base class would make of itself.
+  withConfig(config) {
+    const model = new CarefulOpenAI(this.fields);
+    model.defaultOptions = { ...this.defaultOptions, ...config };
+    return model;
+  }
 }
 
 /** The proxy adds the real key; the SDKs insist on some. */
 const NO_KEY = "none";
 
 const PROVIDERS = {
-  anthropic: ({ id, options, baseUrl }) =>
+  anthropic: ({ id, options, baseUrl, tags }) =>
     new CarefulAnthropic({
       model: id,
+      tags,
       apiKey: NO_KEY,
       anthropicApiUrl: `${baseUrl}/anthropic`,
       maxRetries: 0,
@@ -78,9 +92,10 @@ const PROVIDERS = {
       ...(options.maxTokens !== undefined && { maxTokens: options.maxTokens }),
       ...(options.thinkingBudgetTokens !== undefined && { thinking: { type: "enabled", budget_tokens: options.thinkingBudgetTokens } }),
     }),
-  openai: ({ id, options, baseUrl }) =>
+  openai: ({ id, options, baseUrl, tags }) =>
     new CarefulOpenAI({
       model: id,
+      tags,
       apiKey: NO_KEY,
       configuration: { baseURL: `${baseUrl}/openai/v1` },
       maxRetries: 0,
@@ -98,7 +113,8 @@ export const PROVIDER_NAMES = Object.keys(PROVIDERS);
  * @param {{provider: string, id: string}} model
  * @param {object} options checked options
  * @param {string} baseUrl of the model proxy, without a trailing slash
+ * @param {string[]} [tags] LangChain's tags of every call
  */
-export function makeModel({ provider, id }, options, baseUrl) {
-  return PROVIDERS[provider]({ id, options, baseUrl });
+export function makeModel({ provider, id }, options, baseUrl, tags = []) {
+  return PROVIDERS[provider]({ id, options, baseUrl, tags });
 }

@@ -49,14 +49,13 @@ for (const provider of PROVIDERS) {
     assert.match(textOf(updates), /saw: .*\/notes\/a\.txt/);
   });
 
-  test(`${provider}: a failing tool is reported as failed, to the client and to the model`, async (t) => {
+  test(`${provider}: a failing tool is reported as failed, without the host's path`, async (t) => {
     const c = await conversation(t, { provider, script: scripted({ go: { tools: [{ name: "read_file", args: { file_path: "/none.txt" } }] } }) });
     const { updates } = await c.prompt("go");
     const last = ofKind(updates, "tool_call_update").at(-1);
     assert.equal(last.status, "failed");
     assert.equal(last.content[0].content.text.includes(c.workspace), false, "the host's path is not shown");
-    const seen = c.model.requests.at(-1).body.messages.at(-1);
-    if (provider === "anthropic") assert.equal(seen.content.find((block) => block.type === "tool_result").is_error, true);
+    assert.match(toolResults(c.model.requests.at(-1).body)[0], /none\.txt/);
   });
 
   test(`${provider}: unknown tools and refused input are failures without a stack`, async (t) => {

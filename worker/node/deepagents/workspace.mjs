@@ -1,11 +1,17 @@
 // The agent's files: deepagents' file backend in its confined mode, with the gaps closed that this project found by
-// trying: a glob pattern could name folders above the root, messages held paths of the host, and a read had no limit.
+// trying: a glob pattern could lead out of the root, messages held paths of the host, and a read had no limit.
 import fs from "node:fs/promises";
 import path from "node:path";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { FilesystemBackend } from "deepagents";
 import micromatch from "micromatch";
 import { MAX_FILE_BYTES } from "./bounds.mjs";
+
+/** Longest pattern of a search, in UTF-16 units. */
+const MAX_PATTERN = 1_000;
+
+/** Most entries that a search by name looks at. */
+const MAX_WALKED = 50_000;
 
 const calls = new AsyncLocalStorage();
 
@@ -52,11 +58,24 @@ export class Workspace extends FilesystemBackend {
     return this.#report(await super.delete(filePath));
   }
 
+  // The pattern is matched against the names of real files and never reaches the file system: as a path to walk, a
+  // pattern such as `link/**` or `{..,a}/*` leads out of the root.
   async glob(pattern, searchPath = "/") {
-    if (climbs(pattern)) return this.#report({ error: `Pattern '${pattern}' must not contain '..'` });
-    const result = await super.glob(pattern, searchPath);
-    const inside = await Promise.all((result.files ?? []).map((file) => this.#isInside(file.path)));
-    return { ...result, files: (result.files ?? []).filter((_, index) => inside[index]) };
+    if (typeof pattern !== "string" || pattern.length > MAX_PATTERN) return this.#report({ error: "The pattern is too long" });
+    let from;
+    try {
+      from = await this.assertRealPathWithinRoot(this.resolvePath(searchPath), searchPath, { includeLeaf: true });
+    } catch {
+      return { files: [] };
+    }
+    const matches = micromatch.matcher(pattern.replace(/^\/+/, ""), { dot: true });
+    const files = [];
+    for await (const file of walk(from)) {
+      if (!matches(path.relative(from, file))) continue;
+      const stat = await fs.lstat(file).catch(() => undefined);
+      if (stat) files.push({ path: this.#virtual(file), is_dir: false, size: stat.size, modified_at: stat.mtime.toISOString() });
+    }
+    return { files: files.sort((a, b) => (a.path < b.path ? -1 : 1)) };
   }
 
   // No search program of the host is started, whatever happens to be installed there.
@@ -73,7 +92,9 @@ export class Workspace extends FilesystemBackend {
   async #refusal(filePath) {
     let stat;
     try {
-      stat = await fs.stat(this.resolvePath(filePath));
+      const resolved = this.resolvePath(filePath);
+      await this.assertRealPathWithinRoot(resolved, filePath, { includeLeaf: true });
+      stat = await fs.stat(resolved);
     } catch {
       return undefined; // the backend says what is wrong with it
     }
@@ -82,14 +103,8 @@ export class Workspace extends FilesystemBackend {
     return undefined;
   }
 
-  /** Whether what is at a virtual path is really below the root. */
-  async #isInside(virtual) {
-    try {
-      const [root, real] = await Promise.all([fs.realpath(this.cwd), fs.realpath(this.resolvePath(virtual))]);
-      return real.startsWith(root + path.sep);
-    } catch {
-      return false;
-    }
+  #virtual(file) {
+    return `/${path.relative(this.cwd, file)}`;
   }
 
   #report(result) {
@@ -105,8 +120,13 @@ export class Workspace extends FilesystemBackend {
   }
 }
 
-/** Whether a pattern, or what its braces expand to, steps up a folder. */
-function climbs(pattern) {
-  if (typeof pattern !== "string" || pattern.length > 1000) return true;
-  return micromatch.braces(pattern, { expand: true }).some((expanded) => expanded.includes(".."));
+/** Files below a folder; links are not followed. Ends after MAX_WALKED entries. */
+async function* walk(folder, budget = { left: MAX_WALKED }) {
+  const entries = await fs.readdir(folder, { withFileTypes: true }).catch(() => []);
+  for (const entry of entries) {
+    if (budget.left-- <= 0) return;
+    const full = path.join(folder, entry.name);
+    if (entry.isDirectory()) yield* walk(full, budget);
+    else if (entry.isFile()) yield full;
+  }
 }
