@@ -1,0 +1,151 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/store"
+)
+
+const (
+	chunkColumns = "run, first, last, session, gen, writer, terminal, cursors, facts, sha256, body"
+
+	insertChunk = "INSERT INTO chunks (" + chunkColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+	getChunk    = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? AND first = ?"
+	tailChunk   = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? ORDER BY first DESC LIMIT 1"
+	// A chunk with last > after starts above after - MaxChunkEvents: the key bounds the search from both sides.
+	readChunks = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? AND first > ? AND last > ? ORDER BY first LIMIT ?"
+)
+
+// Append implements event.Log.
+func (s *Store) Append(ctx context.Context, c event.Chunk) error {
+	if err := store.CheckChunk(c); err != nil {
+		return fmt.Errorf("failed to append to run %s: %w", c.RunID, err)
+	}
+	cursors, err := encodeMeta("cursors", c.Cursors)
+	if err != nil {
+		return fmt.Errorf("failed to append to run %s: %w", c.RunID, err)
+	}
+	facts, err := encodeMeta("facts", c.Facts)
+	if err != nil {
+		return fmt.Errorf("failed to append to run %s: %w", c.RunID, err)
+	}
+	// The arguments are copied by the driver only when they are bound, so the chunk's own are copied here: a caller
+	// that gave up may use its buffer again.
+	body, sum := append([]byte(nil), c.Body...), append([]byte(nil), c.SHA256[:]...)
+	err = s.committer.do(ctx, &write{
+		run: c.RunID, bytes: len(body) + len(cursors.String) + len(facts.String), vital: c.Terminal,
+		apply: func(t *tx) (refusal, fatal error) {
+			n, err := t.exec(insertChunk, c.RunID, c.First, c.Last, c.SessionID, c.Gen, c.Writer, c.Terminal, cursors, facts, sum, body)
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 {
+				return &event.DuplicateError{RunID: c.RunID, First: c.First}, nil
+			}
+			return nil, nil
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("failed to append to run %s at %d: %w", c.RunID, c.First, portError(err, event.ErrUnknownOutcome))
+	}
+	return nil
+}
+
+// Get implements event.Log.
+func (s *Store) Get(ctx context.Context, runID string, first int64) (event.Chunk, error) {
+	return s.oneChunk(ctx, getChunk, runID, first)
+}
+
+// Tail implements event.Log.
+func (s *Store) Tail(ctx context.Context, runID string) (event.Chunk, error) {
+	return s.oneChunk(ctx, tailChunk, runID)
+}
+
+func (s *Store) oneChunk(ctx context.Context, query string, args ...any) (event.Chunk, error) {
+	st, err := s.query(ctx, query)
+	if err != nil {
+		return event.Chunk{}, err
+	}
+	c, err := scanChunk(st.QueryRowContext(ctx, args...))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return c, event.ErrEmpty
+	case err != nil:
+		return c, fmt.Errorf("failed to read chunk of run %v: %w", args[0], err)
+	}
+	return c, nil
+}
+
+// Read implements event.Log. It also stops before the chunks hold more than store.MaxReadBytes.
+func (s *Store) Read(ctx context.Context, runID string, after int64, maxEvents int) (_ []event.Chunk, err error) {
+	if err := store.CheckRead(runID, after, maxEvents); err != nil {
+		return nil, fmt.Errorf("failed to read log: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("failed to read log of run %s: %w", runID, err)
+		}
+	}()
+	st, err := s.query(ctx, readChunks)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := st.QueryContext(ctx, runID, after-event.MaxChunkEvents, after, maxEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []event.Chunk
+	events, bytes := int64(0), 0
+	for rows.Next() {
+		c, err := scanChunk(rows)
+		if err != nil {
+			return nil, err
+		}
+		events, bytes = events+c.Last-c.First+1, bytes+len(c.Body)
+		if len(out) > 0 && (events > int64(maxEvents) || bytes > store.MaxReadBytes) {
+			return out, nil
+		}
+		out = append(out, c)
+	}
+	return out, rows.Err()
+}
+
+type scanner interface{ Scan(into ...any) error }
+
+func scanChunk(row scanner) (c event.Chunk, err error) {
+	var cursors, facts sql.NullString
+	var sum []byte
+	err = row.Scan(&c.RunID, &c.First, &c.Last, &c.SessionID, &c.Gen, &c.Writer, &c.Terminal, &cursors, &facts, &sum, &c.Body)
+	if err != nil {
+		return event.Chunk{}, err
+	}
+	copy(c.SHA256[:], sum)
+	if cursors.Valid {
+		err = json.Unmarshal([]byte(cursors.String), &c.Cursors)
+	}
+	if facts.Valid {
+		err = errors.Join(err, json.Unmarshal([]byte(facts.String), &c.Facts))
+	}
+	if err != nil {
+		return event.Chunk{}, fmt.Errorf("chunk %s/%d is damaged: %w", c.RunID, c.First, err)
+	}
+	return c, nil
+}
+
+// encodeMeta keeps the difference between no map and an empty map, since the chunk's hash may know it.
+func encodeMeta[V any](field string, m map[string]V) (sql.NullString, error) {
+	if m == nil {
+		return sql.NullString{}, nil
+	}
+	text, err := store.Encode(m, store.MaxChunkMeta)
+	if err != nil {
+		return sql.NullString{}, fmt.Errorf("%s: %w", field, err)
+	}
+	return sql.NullString{String: string(text), Valid: true}, nil
+}

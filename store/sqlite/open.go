@@ -1,0 +1,124 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	lib "modernc.org/sqlite/lib"
+)
+
+// Connections. The waiting time is for the short moments in which a checkpoint holds the writer's lock.
+const (
+	driverName  = "sqlite"
+	busyTimeout = 5 * time.Second
+	pageBytes   = 4096
+	writerCache = 32 << 20 // of hot pages
+	readerCache = 4 << 20  // of each reading connection
+	keptWAL     = 64 << 20 // the file is cut to this length when it is begun anew; kept, it is cheaper to overwrite
+)
+
+// dsn builds the name of a connection: the path escaped, the settings that each connection needs.
+func dsn(path, vfs string, cache int, extra ...string) string {
+	q := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}, "_defensive": {"1"}, "_error_rc": {"1"}}
+	if vfs != "" {
+		q.Set("vfs", vfs)
+	}
+	for _, p := range append([]string{
+		"busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")",
+		"synchronous(FULL)",
+		"fullfsync(1)",            // macOS: F_FULLFSYNC; nothing elsewhere
+		"checkpoint_fullfsync(1)", // "
+		"wal_autocheckpoint(0)",   // the checkpointer does it
+		"journal_size_limit(" + strconv.Itoa(keptWAL) + ")",
+		"temp_store(MEMORY)",
+		"trusted_schema(0)",
+		"cache_size(-" + strconv.Itoa(cache>>10) + ")",
+	}, extra...) {
+		q.Add("_pragma", p)
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}
+
+// connect opens a pool of connections, without making one yet.
+func connect(path, vfs string, cache, connections int, extra ...string) (*sql.DB, error) {
+	db, err := sql.Open(driverName, dsn(path, vfs, cache, extra...))
+	if err != nil {
+		return nil, fmt.Errorf("failed to open database: %w", err)
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
+}
+
+// prepareFolder makes the folder and the database file with modes that keep others out; SQLite gives the files that
+// it makes beside the database the same mode.
+func prepareFolder(path string) error {
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("failed to make data folder: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		if err := os.Chmod(path, 0o600); err != nil {
+			return fmt.Errorf("failed to protect database file: %w", err)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("failed to make database file: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("failed to make database file: %w", err)
+	}
+	return errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)))
+}
+
+// syncFolder makes new names in the folder durable.
+func syncFolder(folder string) error {
+	d, err := os.Open(folder)
+	if err != nil {
+		return fmt.Errorf("failed to sync folder: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("failed to sync folder %s: %w", folder, err)
+	}
+	return nil
+}
+
+// prepareDatabase recovers and empties the write-ahead log, and brings the schema up to date. It checkpoints twice:
+// what an earlier process left is made safe before anything is added, and the migrations are not left in the log.
+func prepareDatabase(ctx context.Context, conn *sql.Conn) (applied int, err error) {
+	var mode string
+	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+		if primary(err) == lib.SQLITE_NOTADB {
+			return 0, fmt.Errorf("%w: %w", ErrForeignFile, err)
+		}
+		return 0, fmt.Errorf("failed to set write-ahead logging: %w", err)
+	}
+	if mode != "wal" {
+		return 0, fmt.Errorf("database file cannot use write-ahead logging (journal mode is %q); network file systems cannot", mode)
+	}
+	if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
+		return 0, fmt.Errorf("failed to recover write-ahead log: %w", err)
+	}
+	steps, err := loadMigrations(migrationFiles)
+	if err != nil {
+		return 0, err
+	}
+	if applied, err = migrate(ctx, conn, steps); err != nil {
+		return applied, err
+	}
+	if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
+		return applied, fmt.Errorf("failed to checkpoint: %w", err)
+	}
+	return applied, nil
+}

@@ -1,0 +1,130 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/store"
+)
+
+const (
+	insertRun = `INSERT INTO runs (rev, environment, subject, session, epoch, ord, agent, status, listed, ended, created, body, id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updateRun = `UPDATE runs SET rev = ?, environment = ?, subject = ?, session = ?, epoch = ?, ord = ?, agent = ?, status = ?,
+		listed = ?, ended = ?, created = ?, body = ? WHERE id = ? AND rev = ?`
+	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
+	getRun         = "SELECT body FROM runs WHERE id = ?"
+	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
+	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
+)
+
+func checkRun(r run.Run) error {
+	err := store.CheckKeys([2]string{"id", r.ID}, [2]string{"environment", r.Environment}, [2]string{"subject", r.Subject},
+		[2]string{"sessionId", r.SessionID}, [2]string{"agentId", r.AgentID}, [2]string{"status", string(r.Status)})
+	if err != nil {
+		return err
+	}
+	return store.CheckTime("createdAt", r.CreatedAt)
+}
+
+// isListed says whether Runs shows runs of the status unless it is asked for.
+func isListed(s run.Status) bool { return s != run.StatusAdmitting && s != run.StatusRejected }
+
+// runColumns are the arguments of insertRun and the first of updateRun.
+func runColumns(r run.Run, body []byte) []any {
+	return []any{r.Rev, r.Environment, r.Subject, r.SessionID, r.Epoch, r.Ord, r.AgentID, string(r.Status),
+		isListed(r.Status), r.Status.Ended(), r.CreatedAt.UnixNano(), string(body), r.ID}
+}
+
+// InsertRun implements run.Store.
+func (s *Store) InsertRun(ctx context.Context, r run.Run) error {
+	body, err := checkedDocument(r, checkRun(r), store.CheckInsertRev(r.Rev))
+	if err != nil {
+		return fmt.Errorf("failed to insert run %s: %w", r.ID, err)
+	}
+	return s.change(ctx, "insert", change{
+		noun: "run", id: r.ID, body: body, query: insertRun, args: runColumns(r, body),
+		conflict: refuse(run.ErrExists), unknown: run.ErrUnknownOutcome,
+	})
+}
+
+// UpdateRun implements run.Store; run.ErrNotFound when there is no such run.
+func (s *Store) UpdateRun(ctx context.Context, r run.Run) error {
+	body, err := checkedDocument(r, checkRun(r), store.CheckUpdateRev(r.Rev))
+	if err != nil {
+		return fmt.Errorf("failed to update run %s: %w", r.ID, err)
+	}
+	return s.change(ctx, "update", change{
+		noun: "run", id: r.ID, body: body, query: updateRun, vital: true,
+		args: append(runColumns(r, body), r.Rev-1),
+		none: staleOr(run.ErrNotFound, run.ErrRevision, hasRun, r.ID), unknown: run.ErrUnknownOutcome,
+	})
+}
+
+// Run implements run.Store.
+func (s *Store) Run(ctx context.Context, id string) (run.Run, error) {
+	return one[run.Run](ctx, s, run.ErrNotFound, "run", getRun, id)
+}
+
+// Runs implements run.Store.
+func (s *Store) Runs(ctx context.Context, f run.Filter, before run.Position, limit int) ([]run.Run, error) {
+	if err := checkPage(limit, f.Environment, f.Subject, f.SessionID, f.AgentID, string(f.Status), before.ID); err != nil {
+		return nil, fmt.Errorf("failed to list runs: %w", err)
+	}
+	query, args, err := runsQuery(f, before, limit)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list runs: %w", err)
+	}
+	return list[run.Run](ctx, s, "runs", query, args...)
+}
+
+// runsQuery builds one of a few dozen texts, so that the statements can be kept.
+func runsQuery(f run.Filter, before run.Position, limit int) (string, []any, error) {
+	var q strings.Builder
+	q.WriteString("SELECT body FROM runs WHERE environment = ? AND subject = ?")
+	args := []any{f.Environment, f.Subject}
+	for _, c := range []struct {
+		on    bool
+		text  string
+		value any
+	}{
+		{f.SessionID != "", " AND session = ?", f.SessionID},
+		{f.Epoch != 0, " AND epoch = ?", f.Epoch},
+		{f.AgentID != "", " AND agent = ?", f.AgentID},
+		{f.Status != "", " AND status = ?", string(f.Status)},
+		{f.Status == "", " AND listed = ?", 1},
+	} {
+		if c.on {
+			q.WriteString(c.text)
+			args = append(args, c.value)
+		}
+	}
+	at, id := int64(math.MaxInt64), afterAll
+	if before != (run.Position{}) {
+		if err := store.CheckTime("before", before.CreatedAt); err != nil {
+			return "", nil, err
+		}
+		at, id = before.CreatedAt.UnixNano(), before.ID
+	}
+	q.WriteString(" AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?")
+	return q.String(), append(args, at, id, limit), nil
+}
+
+// SessionRuns implements run.Store.
+func (s *Store) SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]run.Run, error) {
+	if err := checkPage(limit, sessionID); err != nil {
+		return nil, fmt.Errorf("failed to list runs of session: %w", err)
+	}
+	return list[run.Run](ctx, s, "runs of session", sessionRuns, sessionID, epoch, afterOrd, limit)
+}
+
+// UnfinishedRuns implements run.Store.
+func (s *Store) UnfinishedRuns(ctx context.Context, after string, limit int) ([]run.Run, error) {
+	if err := checkPage(limit, after); err != nil {
+		return nil, fmt.Errorf("failed to list unfinished runs: %w", err)
+	}
+	return list[run.Run](ctx, s, "unfinished runs", unfinishedRuns, after, limit)
+}

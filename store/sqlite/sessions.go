@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/harness-engine/harness-engine/engine/session"
+	"github.com/harness-engine/harness-engine/store"
+)
+
+const (
+	insertSession = "INSERT INTO sessions (id, rev, environment, subject, agent, busy, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+	updateSession = "UPDATE sessions SET rev = ?, environment = ?, subject = ?, agent = ?, busy = ?, body = ? WHERE id = ? AND rev = ?"
+	hasSession    = "SELECT 1 FROM sessions WHERE id = ?"
+	getSession    = "SELECT body FROM sessions WHERE id = ?"
+	busySessions  = "SELECT id FROM sessions WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?"
+
+	sessionsOfOwner = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND id < ? ORDER BY id DESC LIMIT ?"
+	sessionsOfAgent = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND agent = ? AND id < ? ORDER BY id DESC LIMIT ?"
+)
+
+// afterAll sorts after every identifier: it is one byte above what UTF-8 can hold.
+const afterAll = "\xff"
+
+func checkSession(b session.Binding) error {
+	return store.CheckKeys([2]string{"id", b.ID}, [2]string{"key.environment", b.Key.Environment},
+		[2]string{"key.subject", b.Key.Subject}, [2]string{"key.agentId", b.Key.AgentID})
+}
+
+// isBusy says whether the binding is listed by BusySessions.
+func isBusy(b session.Binding) bool { return b.Active != nil || b.Draining != "" }
+
+// InsertSession implements session.Store.
+func (s *Store) InsertSession(ctx context.Context, b session.Binding) error {
+	body, err := checkedDocument(b, checkSession(b), store.CheckInsertRev(b.Rev))
+	if err != nil {
+		return fmt.Errorf("failed to insert session %s: %w", b.ID, err)
+	}
+	return s.change(ctx, "insert", change{
+		noun: "session", id: b.ID, body: body, query: insertSession,
+		args:     []any{b.ID, b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, isBusy(b), string(body)},
+		conflict: refuse(session.ErrExists), unknown: session.ErrUnknownOutcome,
+	})
+}
+
+// UpdateSession implements session.Store; session.ErrNotFound when there is no such session.
+func (s *Store) UpdateSession(ctx context.Context, b session.Binding) error {
+	body, err := checkedDocument(b, checkSession(b), store.CheckUpdateRev(b.Rev))
+	if err != nil {
+		return fmt.Errorf("failed to update session %s: %w", b.ID, err)
+	}
+	return s.change(ctx, "update", change{
+		noun: "session", id: b.ID, body: body, query: updateSession, vital: true,
+		args: []any{b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, isBusy(b), string(body), b.ID, b.Rev - 1},
+		none: staleOr(session.ErrNotFound, session.ErrRevision, hasSession, b.ID), unknown: session.ErrUnknownOutcome,
+	})
+}
+
+// Session implements session.Store.
+func (s *Store) Session(ctx context.Context, id string) (session.Binding, error) {
+	return one[session.Binding](ctx, s, session.ErrNotFound, "session", getSession, id)
+}
+
+// SessionsOf implements session.Store.
+func (s *Store) SessionsOf(ctx context.Context, environment, subject, agentID, before string, limit int) ([]session.Binding, error) {
+	if err := checkPage(limit, environment, subject, agentID, before); err != nil {
+		return nil, fmt.Errorf("failed to list sessions: %w", err)
+	}
+	if before == "" {
+		before = afterAll
+	}
+	if agentID == "" {
+		return list[session.Binding](ctx, s, "sessions", sessionsOfOwner, environment, subject, before, limit)
+	}
+	return list[session.Binding](ctx, s, "sessions", sessionsOfAgent, environment, subject, agentID, before, limit)
+}
+
+// BusySessions implements session.Store.
+func (s *Store) BusySessions(ctx context.Context, after string, limit int) (ids []string, err error) {
+	if err := checkPage(limit, after); err != nil {
+		return nil, fmt.Errorf("failed to list busy sessions: %w", err)
+	}
+	st, err := s.query(ctx, busySessions)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list busy sessions: %w", err)
+	}
+	rows, err := st.QueryContext(ctx, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list busy sessions: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("failed to list busy sessions: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
