@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url";
 const MAIN = fileURLToPath(new URL("../deepagents/main.mjs", import.meta.url));
 
 export class AcpClient {
-  #next = 0;
+  /** Id of the last request. */
+  lastId = 0;
   #pending = new Map();
   updates = [];
   notifications = [];
@@ -28,7 +29,7 @@ export class AcpClient {
   }
 
   call(method, params) {
-    const id = ++this.#next;
+    const id = ++this.lastId;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
       this.write({ jsonrpc: "2.0", id, method, params });
