@@ -41,8 +41,8 @@ type Error struct {
 
 // ErrorExtensions is the machine-readable part of an Error.
 type ErrorExtensions struct {
-	Code  string          `json:"code"`
-	Field json.RawMessage `json:"field"`
+	Code  string `json:"code"`
+	Field string `json:"field"` // path of the input field, for instance input.message.text
 }
 
 // Errors are the errors of a GraphQL response, in order; never empty.
@@ -52,7 +52,7 @@ type Errors []Error
 func (e Errors) Error() string {
 	parts := make([]string, len(e))
 	for i, x := range e {
-		parts[i] = fmt.Sprintf("%s: %s %s", x.Extensions.Code, x.Message, x.Extensions.Field)
+		parts[i] = fmt.Sprintf("%s: %s %s", x.Extensions.Code, x.Extensions.Field, x.Message)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -62,6 +62,15 @@ func Code(err error) string {
 	var e Errors
 	if errors.As(err, &e) && len(e) > 0 {
 		return e[0].Extensions.Code
+	}
+	return ""
+}
+
+// Field returns the input field that the first GraphQL error in err's chain names, or "".
+func Field(err error) string {
+	var e Errors
+	if errors.As(err, &e) && len(e) > 0 {
+		return e[0].Extensions.Field
 	}
 	return ""
 }

@@ -1,0 +1,69 @@
+package enginetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Step is one step of a script for the scripted harness; docs/scripted.md is its grammar.
+type Step map[string]any
+
+// Script is the message that makes the scripted harness play the steps.
+func Script(steps ...Step) string {
+	raw, err := json.Marshal(steps)
+	if err != nil {
+		panic(fmt.Sprintf("a step does not encode: %v", err)) // a mistake in the program
+	}
+	return string(raw)
+}
+
+// Say is one message of one delta.
+func Say(text string) Step { return Step{"text": text} }
+
+// SayOften is one message of n equal deltas, each after a pause.
+func SayOften(text string, n int, pause time.Duration) Step {
+	deltas := make([]string, n)
+	for i := range deltas {
+		deltas[i] = text
+	}
+	return Step{"text": deltas, "delay_ms": pause.Milliseconds()}
+}
+
+// Count is one message that counts to n, a delta each, each after a pause; Counted is its text.
+func Count(n int, pause time.Duration) Step {
+	deltas := make([]string, n)
+	for i := range deltas {
+		deltas[i] = fmt.Sprintf("%d ", i+1)
+	}
+	return Step{"text": deltas, "delay_ms": pause.Milliseconds()}
+}
+
+// Counted is the text of Count.
+func Counted(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d ", i+1)
+	}
+	return b.String()
+}
+
+// Reason is one span of reasoning.
+func Reason(text string) Step { return Step{"reasoning": text} }
+
+// Call is one tool call that returns.
+func Call(name, id, args, result string) Step {
+	return Step{"tool": map[string]any{"name": name, "id": id, "args": json.RawMessage(args), "result": result}}
+}
+
+// Fail ends the turn with an error.
+func Fail(category, code string) Step {
+	return Step{"error": map[string]any{"category": category, "code": code}}
+}
+
+// Hang keeps the turn open until it is cancelled.
+func Hang() Step { return Step{"hang": true} }
+
+// Recall says what was said in earlier turns.
+func Recall() Step { return Step{"recall": true} }

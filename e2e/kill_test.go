@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+)
+
+// beforeKill reads a run until some text has come.
+func beforeKill(ctx context.Context, t *testing.T, c *enginetest.Client, runID string, after int64, deltas int) []enginetest.Event {
+	t.Helper()
+	w, err := c.Watch(ctx, runID, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, completed, err := w.Until(ctx, func(events []enginetest.Event) bool {
+		return len(enginetest.Find(events, enginetest.TextDelta)) >= deltas
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if completed || enginetest.Last(events).Terminal() {
+		t.Fatalf("the run ended before the engine could be killed: %s", enginetest.Last(events))
+	}
+	w.Cut()
+	return events
+}
+
+// TestKilledEngineContinues kills the engine in mid-text, twice: each new engine goes on with the worker that the one
+// before left at work, and the log shows one whole text.
+func TestKilledEngineContinues(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	const words = 150
+	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+
+	var seen []enginetest.Event
+	for range 2 {
+		seen = append(seen, beforeKill(ctx, t, c, r.ID, enginetest.Last(seen).Sequence, 15)...)
+		engine.Kill()
+		if workers, err := engine.Workers(); err != nil || len(workers) != 1 {
+			t.Fatalf("%d workers are left by the killed engine (%v), want 1: it must outlive the engine", len(workers), err)
+		}
+		if err := engine.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c = clientOf(t, engine)
+	}
+	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen = append(seen, rest...)
+
+	if err := enginetest.CheckLog(seen); err != nil {
+		t.Fatal(err)
+	}
+	wantFinished(t, seen)
+	if got, want := enginetest.Text(seen), enginetest.Counted(words); got != want {
+		t.Fatalf("text is %q, want %q", got, want)
+	}
+	recovered := enginetest.Find(seen, enginetest.RunRecovered)
+	if len(recovered) != 2 || recovered[0].Generation >= recovered[1].Generation {
+		t.Fatalf("the log has %v, want two run.recovered of rising generations", recovered)
+	}
+	wantReplays(ctx, t, c, r.ID, seen)
+	wantProjection(ctx, t, c, r.ID, seen)
+
+	_, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
+	wantFinished(t, events)
+}
+
+// TestKilledEngineEndsModelCall kills the engine, and with it the model's stream that passes through it: the run ends
+// by itself or is ended, with its side effects stated, and the conversation takes the next run.
+func TestKilledEngineEndsModelCall(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, deepagents)
+	const words = 200
+	r := start(ctx, t, c, agent.ID, "talk", "[[slow 200 25]]")
+
+	seen := beforeKill(ctx, t, c, r.ID, 0, 10)
+	engine.Kill()
+	if err := engine.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c = clientOf(t, engine)
+	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen = append(seen, rest...)
+	if err := enginetest.CheckLog(seen); err != nil {
+		t.Fatal(err)
+	}
+	if len(enginetest.Find(seen, enginetest.RunRecovered)) != 1 {
+		t.Fatalf("the log has no run.recovered: %v", seen)
+	}
+	switch end := enginetest.Last(seen); end.Type {
+	case enginetest.RunFinished:
+		if got, want := enginetest.Text(seen), ticks(words); got != want {
+			t.Fatalf("the run finished with the text %q, want %q", got, want)
+		}
+	case enginetest.RunFailed:
+		if !slices.Contains([]string{"none", "possible", "known"}, end.Failure.SideEffects) || end.Failure.Category != "unavailable" {
+			t.Fatalf("the run ended with %s, want category unavailable and a word on side effects", end)
+		}
+	default:
+		t.Fatalf("the run ended with %s", end)
+	}
+	wantReplays(ctx, t, c, r.ID, seen)
+
+	_, events := complete(ctx, t, c, agent.ID, "talk", "[[text 3]]")
+	wantFinished(t, events)
+}
+
+// TestKilledEngineAndWorker kills both: nobody can know what the turn did last, so the run ends as uncertain, is never
+// dispatched again, and the conversation is free.
+func TestKilledEngineAndWorker(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(20, 10*time.Millisecond), enginetest.Hang()))
+	seen := beforeKill(ctx, t, c, r.ID, 0, 5)
+	engine.Kill()
+	if n, err := engine.KillWorkers(ctx); err != nil || n != 1 {
+		t.Fatalf("killed %d workers (%v), want 1", n, err)
+	}
+	if err := engine.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c = clientOf(t, engine)
+	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen = append(seen, rest...)
+	if err := enginetest.CheckLog(seen); err != nil {
+		t.Fatal(err)
+	}
+	end := enginetest.Last(seen)
+	if end.Type != enginetest.RunFailed || end.Failure.SideEffects != "possible" || end.Thread.Durability != "UNCERTAIN" {
+		t.Fatalf("the run ended with %s, want an error with possible side effects and an uncertain thread", end)
+	}
+	wantReplays(ctx, t, c, r.ID, seen)
+	_, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
+	wantFinished(t, events)
+}

@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+)
+
+// TestSecondEngineIsRefused starts a second engine on a data folder in use: it says so and ends, and the first one is
+// not disturbed.
+func TestSecondEngineIsRefused(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	second, err := enginetest.Start(ctx, enginetest.Options{Binaries: binaries, Data: engine.Data()})
+	if err == nil {
+		_ = second.Stop()
+		t.Fatal("a second engine runs on the same data folder")
+	}
+	if !errors.Is(err, enginetest.ErrExited) || !strings.Contains(err.Error(), "another engine") {
+		t.Fatalf("the second engine says %v, want it to tell that another engine uses the folder", err)
+	}
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	_, events := complete(ctx, t, c, agent.ID, "", "hello")
+	wantFinished(t, events)
+}
+
+// TestDrain stops the engine in mid-run as an operator does. The run goes on in its worker and the next engine takes
+// it over; the worker of an idle conversation ends with the engine; when all is done nothing is left running.
+func TestDrain(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	_, events := complete(ctx, t, c, agent.ID, "idle talk", "hello")
+	wantFinished(t, events)
+	const words = 120
+	r := start(ctx, t, c, agent.ID, "busy talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+	seen := beforeKill(ctx, t, c, r.ID, 0, 5)
+	if workers, err := engine.Workers(); err != nil || len(workers) != 2 {
+		t.Fatalf("%d workers run (%v), want 2", len(workers), err)
+	}
+	if err := engine.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if workers, err := engine.Workers(); err != nil || len(workers) != 1 {
+		t.Fatalf("%d workers are left by the drained engine (%v), want that of the run in work only", len(workers), err)
+	}
+	if err := engine.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c = clientOf(t, engine)
+	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen = append(seen, rest...)
+	if err := enginetest.CheckLog(seen); err != nil {
+		t.Fatal(err)
+	}
+	wantFinished(t, seen)
+	if got, want := enginetest.Text(seen), enginetest.Counted(words); got != want {
+		t.Fatalf("text is %q, want %q", got, want)
+	}
+	if _, err := c.Settled(ctx, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wantNothingLeft(ctx, t, engine)
+}
+
+// TestNothingLeft runs the harness that starts processes of its own and stops the engine: none of them is left.
+func TestNothingLeft(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, deepagents)
+	_, events := complete(ctx, t, c, agent.ID, "", "[[text]]")
+	wantFinished(t, events)
+	family, err := engine.Family()
+	if err != nil || len(family) < 2 {
+		t.Fatalf("the worker's family is %v (%v), want the worker and its agent", family, err)
+	}
+	if err := engine.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := enginetest.AwaitGone(short, family); err != nil {
+		t.Fatal(err)
+	}
+	wantNothingLeft(ctx, t, engine)
+}
+
+func wantNothingLeft(ctx context.Context, t *testing.T, engine *enginetest.Engine) {
+	t.Helper()
+	left, err := engine.Family()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(ctx, 5*time.Second) // those on their way out
+	defer cancel()
+	if err := enginetest.AwaitGone(short, left); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,194 @@
+// Package e2e proves the engine from outside: the built programs, real processes, real sockets.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+)
+
+// binaryFolder names a folder of built programs; without it the tests build their own.
+const binaryFolder = "HARNESS_BIN"
+
+// caseTimeout bounds one test case. It is generous: a loaded machine imports the Node agent in many seconds.
+const caseTimeout = 90 * time.Second
+
+var binaries enginetest.Binaries
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "harness-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer os.RemoveAll(folder)
+	if bin := os.Getenv(binaryFolder); bin != "" {
+		binaries, err = enginetest.FindBinaries(bin)
+	} else {
+		binaries, err = enginetest.Build(context.Background(), folder)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	if shared.engine != nil {
+		if err := shared.engine.Cleanup(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", err)
+			code = 1
+		}
+		os.RemoveAll(shared.engine.Data())
+	}
+	return code
+}
+
+// shared is the engine of the tests that do it no harm.
+var shared struct {
+	once   sync.Once
+	engine *enginetest.Engine
+	err    error
+}
+
+// sharedEngine returns the engine that tests share.
+func sharedEngine(t *testing.T) *enginetest.Engine {
+	t.Helper()
+	shared.once.Do(func() {
+		var data string
+		if data, shared.err = os.MkdirTemp("", "harness-e2e-"); shared.err != nil {
+			return
+		}
+		shared.engine, shared.err = enginetest.Start(context.Background(), enginetest.Options{Binaries: binaries, Data: data})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("engine log:\n%s", lastLines(shared.engine.Log(), 40))
+		}
+	})
+	return shared.engine
+}
+
+// ownEngine starts an engine that the test may kill.
+func ownEngine(t *testing.T, env ...string) *enginetest.Engine {
+	t.Helper()
+	data, err := os.MkdirTemp("", "harness-e2e-") // not t.TempDir: the path of a unix socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := enginetest.Start(t.Context(), enginetest.Options{Binaries: binaries, Data: data, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("engine log:\n%s", lastLines(engine.Log(), 60))
+		}
+		if err := engine.Cleanup(); err != nil {
+			t.Error(err)
+		}
+		os.RemoveAll(data)
+	})
+	return engine
+}
+
+// clientOf is the development caller of an engine.
+func clientOf(t *testing.T, e *enginetest.Engine) *enginetest.Client {
+	t.Helper()
+	c := e.Client()
+	t.Cleanup(c.Close)
+	return c
+}
+
+// clientAs is another caller of an engine.
+func clientAs(t *testing.T, e *enginetest.Engine, subject string) *enginetest.Client {
+	t.Helper()
+	c, err := e.ClientAs(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// bounded is the test's context with the time limit of a case.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// needHarness fails the test, with what to do, where the harness cannot run. No harness test is ever skipped.
+func needHarness(t *testing.T, harness string) {
+	t.Helper()
+	if harness != deepagents {
+		return
+	}
+	if err := binaries.CheckNode(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var slugs atomic.Int64
+
+// newAgent saves an agent with a slug of its own.
+func newAgent(ctx context.Context, t *testing.T, c *enginetest.Client, harness string) enginetest.Agent {
+	t.Helper()
+	needHarness(t, harness)
+	a, err := c.NewAgent(ctx, fmt.Sprintf("agent-%d", slugs.Add(1)), harness)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// start starts a run in a conversation; an empty one is new.
+func start(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, conversation, text string) enginetest.Run {
+	t.Helper()
+	r, err := c.Start(ctx, enginetest.StartInput{AgentID: agentID, ConversationID: conversation, Message: enginetest.Input{Text: text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// complete starts a run and follows it to its end.
+func complete(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, conversation, text string) (enginetest.Run, []enginetest.Event) {
+	t.Helper()
+	r := start(ctx, t, c, agentID, conversation, text)
+	events, err := c.Follow(ctx, r.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := enginetest.CheckLog(events); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = c.Settled(ctx, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	return r, events
+}
+
+// wantFinished fails unless the run came to its own end.
+func wantFinished(t *testing.T, events []enginetest.Event) {
+	t.Helper()
+	if end := enginetest.Last(events); end.Type != enginetest.RunFinished {
+		t.Fatalf("the run ended with %s, want %s", end, enginetest.RunFinished)
+	}
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
