@@ -93,6 +93,14 @@ func Claim(b Binding, run, owner string, op Op) (Binding, error) {
 	return n, nil
 }
 
+// Reclaim raises the lease generation of a run that the caller holds already.
+func Reclaim(b Binding, l Lease, op Op) (Binding, error) {
+	if err := b.held(l); err != nil {
+		return b, err
+	}
+	return Claim(b, l.Run, b.Active.Owner, op)
+}
+
 // held says whether the lease is the current one of the active run.
 func (b Binding) held(l Lease) error {
 	switch {

@@ -30,7 +30,7 @@ func TestTransitions(t *testing.T) {
 			}
 			var after Binding
 			var err error
-			kind := rapid.SampledFrom([]string{"admit", "claim", "replace", "discard", "retire", "finish", "clear"}).Draw(t, "kind")
+			kind := rapid.SampledFrom([]string{"admit", "claim", "reclaim", "replace", "discard", "retire", "finish", "clear"}).Draw(t, "kind")
 			switch kind {
 			case "admit":
 				runs++
@@ -50,6 +50,8 @@ func TestTransitions(t *testing.T) {
 				}
 			case "claim":
 				after, err = Claim(b, lease.Run, "other", op(n))
+			case "reclaim":
+				after, err = Reclaim(b, lease, op(n))
 			case "replace":
 				after, err = Replace(b, lease, func(g int64) string { return fmt.Sprint(g) }, op(n))
 			case "discard":
@@ -76,7 +78,7 @@ func TestTransitions(t *testing.T) {
 				}
 				continue
 			}
-			if lease.Gen != 0 && before.Active != nil && lease.Gen != before.Active.Gen && (kind == "replace" || kind == "discard" || kind == "finish") {
+			if lease.Gen != 0 && before.Active != nil && lease.Gen != before.Active.Gen && (kind == "reclaim" || kind == "replace" || kind == "discard" || kind == "finish") {
 				t.Fatalf("%s accepted stale lease generation %d of %d", kind, lease.Gen, before.Active.Gen)
 			}
 			if after.Rev != before.Rev+1 || after.LastOp != op(n).ID {

@@ -1,0 +1,76 @@
+package run
+
+import (
+	"context"
+	"errors"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// Cancel asks for the run's end and returns at once; the log then shows how it ended. It is idempotent, and changes
+// nothing about a run that has ended. The request is durable: an engine that takes the run over obeys it.
+func (c *Coordinator) Cancel(ctx context.Context, runID string) (Run, error) {
+	r, err := c.requestCancel(ctx, runID, event.CancelClientRequest)
+	if errors.Is(err, ErrNotFound) {
+		return Run{}, problem.NotFoundf("run")
+	}
+	return r, err
+}
+
+// requestCancel records the first reason and wakes the owner, where that is this engine.
+func (c *Coordinator) requestCancel(ctx context.Context, runID string, reason event.CancelReason) (Run, error) {
+	r, err := c.update(ctx, runID, func(r *Run) bool {
+		if r.Status.Ended() || r.CancelReason != "" {
+			return false
+		}
+		r.CancelReason = reason
+		return true
+	})
+	if err != nil {
+		return Run{}, err
+	}
+	c.mu.Lock()
+	x := c.live[runID]
+	c.mu.Unlock()
+	if x != nil && r.CancelReason != "" {
+		x.cancel(r.CancelReason)
+	}
+	return r, nil
+}
+
+// Clear begins a new epoch of the conversation: its next run starts without memory, on the agent's current version. A
+// run that is active is cancelled, and the next one is refused until that has ended.
+func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Binding, error) {
+	var before session.Binding
+	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		before = b
+		return session.Clear(b, op), nil
+	})
+	if errors.Is(err, session.ErrNotFound) {
+		return session.Binding{}, problem.NotFoundf("session")
+	}
+	if err != nil {
+		return session.Binding{}, err
+	}
+	if b.Draining != "" {
+		_, err := c.requestCancel(ctx, b.Draining, event.CancelSessionCleared)
+		return b, err
+	}
+	c.forget(context.WithoutCancel(ctx), before)
+	return b, nil
+}
+
+// forget removes what an epoch left on this host: its worker, its workspace and its native state. What stays behind
+// after a crash goes when the next epoch starts its first worker.
+func (c *Coordinator) forget(ctx context.Context, b session.Binding) {
+	if b.Sandbox != nil {
+		if err := c.Workers.Destroy(ctx, b.Sandbox.Addr); err != nil {
+			c.Log.Warn("worker of a cleared epoch not destroyed", "session", b.ID, "error", err)
+		}
+	}
+	if err := c.Workers.ForgetState(ctx, b.ID, b.Epoch); err != nil {
+		c.Log.Warn("state of a cleared epoch not removed", "session", b.ID, "epoch", b.Epoch, "error", err)
+	}
+}

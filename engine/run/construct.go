@@ -1,0 +1,26 @@
+package run
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/prompt"
+)
+
+// construction renders what the worker builds its harness from: the pinned version of the agent.
+func (x *execution) construction(ctx context.Context) (harness.Construction, error) {
+	v, err := x.c.Agents.Version(ctx, x.run.AgentID, x.run.AgentVersion)
+	if err != nil {
+		return harness.Construction{}, fmt.Errorf("failed to read version %d of agent %s: %w", x.run.AgentVersion, x.run.AgentID, err)
+	}
+	system, err := prompt.Render(v.Blueprint.Prompt.System, v.Blueprint.Prompt.Variables, prompt.Builtins{AgentName: v.Blueprint.Name})
+	if err != nil {
+		return harness.Construction{}, fmt.Errorf("failed to render the prompt of agent %s: %w", x.run.AgentID, err)
+	}
+	return harness.Construction{
+		Harness: x.run.Harness, AgentID: x.run.AgentID, AgentVersion: x.run.AgentVersion, SystemPrompt: system,
+		Model:   harness.ModelRef{Provider: v.Blueprint.Model.Provider, ID: v.Blueprint.Model.ID},
+		Options: v.Blueprint.Harness.Options,
+	}, nil
+}

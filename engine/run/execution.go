@@ -1,0 +1,321 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// startRetries bounds the repetition of a start call whose answer was lost; the worker keeps tombstones of run ids.
+const startRetries = 5
+
+// Codes of run.error that the engine itself writes.
+const (
+	codeWorkerNotStarted = "worker_not_started"
+	codeWorkerLost       = "worker_lost"
+	codeNoCapacity       = "no_capacity"
+	codeNotAllowed       = "not_allowed"
+	codeHarness          = "harness_unavailable"
+)
+
+// execution drives one run that this engine holds the lease of, from its first event to the binding's release.
+type execution struct {
+	c     *Coordinator
+	run   Run
+	b     session.Binding // as of the last transition that this execution made or saw
+	lease session.Lease
+	epoch int64 // the run's, which the binding may have left by a clear
+	log   *slog.Logger
+
+	recovered bool // the run was taken over; authorization and harness are checked again before it is dispatched
+
+	once     sync.Once
+	reason   event.CancelReason // set before stopped is closed
+	stopping chan struct{}      // closed when the run shall end
+}
+
+func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
+	l, _ := b.Lease()
+	return &execution{c: c, run: r, b: b, lease: l, epoch: r.Epoch, stopping: make(chan struct{}),
+		log: c.Log.With("run", r.ID, "session", b.ID, "lease_gen", l.Gen)}
+}
+
+// cancel makes the run end with the reason; the first one stands.
+func (x *execution) cancel(reason event.CancelReason) {
+	x.once.Do(func() { x.reason = reason; close(x.stopping) })
+}
+
+// cancelled returns the reason, and false while nobody asked.
+func (x *execution) cancelled() (event.CancelReason, bool) {
+	select {
+	case <-x.stopping:
+		return x.reason, true
+	default:
+		return "", false
+	}
+}
+
+// drive runs to the end. When ctx ends first, or another engine holds a higher generation, it lets go: the worker goes
+// on, and nothing is cancelled, released or written.
+func (x *execution) drive(ctx context.Context) {
+	err := x.steps(ctx)
+	for errors.Is(err, event.ErrBegun) {
+		// The first chunk of the owner before, which was on its way when we looked, has arrived: claim again, and go on
+		// from what it says.
+		if err = x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+			return session.Reclaim(b, x.lease, op)
+		}); err == nil {
+			x.lease, _ = x.b.Lease()
+			err = x.steps(ctx)
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, event.ErrFenced), errors.Is(err, session.ErrFenced), errors.Is(err, harness.ErrStaleLease):
+		x.log.Info("run taken over by another engine")
+	case ctx.Err() != nil:
+		x.log.Info("run left to the next engine")
+	case errors.Is(err, event.ErrCorrupt):
+		x.log.Error("run halted: its log is corrupt", "error", err)
+	default:
+		x.log.Error("run left unfinished until the next start", "error", err)
+	}
+}
+
+func (x *execution) steps(ctx context.Context) error {
+	if x.run.CancelReason != "" {
+		x.cancel(x.run.CancelReason)
+	}
+	w, err := event.OpenWriter(ctx, event.WriterConfig{
+		Log: x.c.Events, Publish: x.c.Publish, RunID: x.run.ID, SessionID: x.run.SessionID,
+		Gen: x.lease.Gen, Nonce: x.c.Boot, Now: x.c.Now,
+	})
+	if err != nil {
+		return fmt.Errorf("failed to open the log of run %s: %w", x.run.ID, err)
+	}
+	if w.Ended() {
+		return x.settle(ctx)
+	}
+	var rt harness.Runtime
+	if w.Tail() == 0 {
+		rt, err = x.begin(ctx, w)
+	} else {
+		rt, err = x.reattach(ctx, w)
+	}
+	if err != nil {
+		return err
+	}
+	if rt == nil { // the run ended without a worker
+		return x.settle(ctx)
+	}
+	p := &pump{x: x, w: w, rt: rt}
+	defer p.close()
+	if err := p.run(ctx); err != nil {
+		return err
+	}
+	if err := x.settle(ctx); err != nil {
+		return err
+	}
+	p.ackAll(ctx)
+	return nil
+}
+
+// begin seats the run on a worker, logs run.started and only then starts the turn. A run that cannot have a worker, or
+// was cancelled before it had one, logs its start and its end at once.
+func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime, error) {
+	if reason, ok := x.cancelled(); ok {
+		return nil, x.stillborn(ctx, w, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: x.untouched()})
+	}
+	if x.recovered {
+		if refused := x.recheck(ctx); refused != nil {
+			return nil, x.stillborn(ctx, w, *refused)
+		}
+	}
+	rt, err := x.seat(ctx)
+	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, session.ErrFenced) || errors.Is(err, harness.ErrStaleLease) {
+			return nil, err
+		}
+		x.log.Warn("no worker for the run", "error", err)
+		return nil, x.stillborn(ctx, w, x.noWorker(err))
+	}
+	started := x.started()
+	started.SandboxGeneration, started.WorkerInstance, started.Isolation = x.b.Sandbox.Gen, rt.Instance(), rt.Isolation()
+	if _, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: started}}}); err != nil {
+		_ = rt.Close()
+		return nil, err
+	}
+	if err := x.projectStart(ctx, started); err != nil {
+		_ = rt.Close()
+		return nil, err
+	}
+	return rt, nil
+}
+
+// started is run.started as far as it does not depend on a worker.
+func (x *execution) started() event.RunStarted {
+	s := event.RunStarted{Harness: x.run.Harness, AgentVersion: x.run.AgentVersion}
+	if d, ok := x.c.Harnesses.Descriptor(x.run.Harness); ok {
+		s.AdapterVersion = d.AdapterVersion
+	}
+	return s
+}
+
+// stillborn logs a run that never had a worker: its start and its end in one chunk.
+func (x *execution) stillborn(ctx context.Context, w *event.Writer, terminal event.Data) error {
+	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: x.started()}, {Data: terminal}}})
+	return err
+}
+
+// untouched is the thread state of a run that changed nothing.
+func (x *execution) untouched() event.ThreadState {
+	if x.b.SandboxGen == 0 {
+		return event.ThreadState{Durability: event.DurabilityNone}
+	}
+	return event.ThreadState{Durability: event.DurabilityLocal}
+}
+
+func (x *execution) failure(code, message string, category event.Category) event.RunError {
+	return event.RunError{Code: code, Message: message, Category: category, SideEffects: event.SideEffectsNone, Thread: x.untouched()}
+}
+
+// noWorker tells the client why, as far as the error may be shown.
+func (x *execution) noWorker(err error) event.RunError {
+	e := x.failure(codeWorkerNotStarted, "no worker could be started for the run", event.CategoryUnavailable)
+	e.Retryable = true
+	if p, ok := problem.As(err); ok {
+		e.Message = p.Message
+		switch p.Code {
+		case problem.Capacity:
+			e.Code, e.Category = codeNoCapacity, event.CategoryCapacity
+			if s, ok := p.Extra["retryAfter"].(int); ok {
+				e.RetryAfterMs = int64(s) * 1000
+			}
+		case problem.BadUserInput:
+			e.Category, e.Retryable = event.CategoryConfiguration, false
+		}
+	}
+	return e
+}
+
+// seat finds the conversation's worker again, or starts one under a new worker generation.
+func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, x.c.Limits.StartTimeout)
+	defer cancel()
+	if x.b.Sandbox != nil {
+		rt, err := x.c.Workers.Attach(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr)
+		if err == nil || errors.Is(err, harness.ErrStaleLease) {
+			return rt, err
+		}
+		x.log.Info("worker of the conversation is gone", "addr", x.b.Sandbox.Addr, "error", err)
+	}
+	c, err := x.construction(ctx)
+	if err != nil {
+		return nil, err
+	}
+	old := x.b.Sandbox
+	if err := x.replaceWorker(ctx); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		if err := x.c.Workers.Destroy(ctx, old.Addr); err != nil {
+			return nil, fmt.Errorf("failed to destroy worker %s: %w", old.Addr, err)
+		}
+	} else if x.epoch > 1 {
+		if err := x.c.Workers.ForgetState(ctx, x.b.ID, x.epoch-1); err != nil {
+			x.log.Warn("state of the epoch before not removed", "error", err)
+		}
+	}
+	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c)
+}
+
+// binding names whom the worker serves.
+func (x *execution) binding() harness.Binding {
+	b := harness.Binding{SessionID: x.b.ID, Epoch: x.epoch}
+	if x.b.Sandbox != nil {
+		b.SandboxGen = x.b.Sandbox.Gen
+	}
+	return b
+}
+
+func (x *execution) replaceWorker(ctx context.Context) error {
+	return x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Replace(b, x.lease, func(gen int64) string {
+			return x.c.Workers.Reserve(harness.Binding{SessionID: b.ID, Epoch: x.epoch, SandboxGen: gen})
+		}, op)
+	})
+}
+
+func (x *execution) mutate(ctx context.Context, t session.Transition) error {
+	b, err := session.Mutate(ctx, x.c.Sessions, x.run.SessionID, x.c.now, t)
+	if err != nil {
+		return err
+	}
+	x.b = b
+	return nil
+}
+
+// deadline is the longest that the turn may take.
+func (x *execution) deadline(ctx context.Context) time.Duration {
+	v, err := x.c.Agents.Version(ctx, x.run.AgentID, x.run.AgentVersion)
+	if err == nil && v.Blueprint.Limits.MaxRunSeconds > 0 {
+		return time.Duration(v.Blueprint.Limits.MaxRunSeconds) * time.Second
+	}
+	return x.c.Limits.MaxRunDuration
+}
+
+// startTurn starts the turn, or finds that it is started already: the call is repeated on the same incarnation only.
+func (x *execution) startTurn(ctx context.Context, rt harness.Runtime, limit time.Duration) error {
+	capability, err := x.c.Capabilities.Mint(x.binding(), x.run.ID, x.c.Now().Add(limit))
+	if err != nil {
+		return fmt.Errorf("failed to mint the capability of run %s: %w", x.run.ID, err)
+	}
+	t := harness.Turn{RunID: x.run.ID, Text: x.run.Input.Text, Capability: capability, DeadlineMs: limit.Milliseconds()}
+	pause := 20 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		err := rt.StartTurn(ctx, t)
+		if err == nil || !errors.Is(err, harness.ErrUnreachable) || attempt == startRetries {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+		pause *= 2
+	}
+}
+
+// recheck asks again what may have changed while nobody drove the run. It returns the terminal of a refused run.
+func (x *execution) recheck(ctx context.Context) *event.RunError {
+	allowed, err := x.mayUse(ctx)
+	if err != nil || !allowed {
+		e := x.failure(codeNotAllowed, "the agent may not be used any more", event.CategoryAuthorization)
+		e.Retryable = err != nil
+		return &e
+	}
+	if err := x.c.Harnesses.Ready(ctx, x.run.Harness); err != nil {
+		e := x.failure(codeHarness, "the harness is not available any more", event.CategoryUnavailable)
+		e.Retryable = true
+		return &e
+	}
+	return nil
+}
+
+// wait pauses, or returns the cause of ctx's end.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

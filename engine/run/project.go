@@ -1,0 +1,170 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// maxOutputBytes bounds the folded messages that a run document keeps; the log has the rest for as long as it lives.
+const maxOutputBytes = 512 << 10
+
+const projectPage = 2048
+
+// projectStart shows the run as running.
+func (x *execution) projectStart(ctx context.Context, started event.RunStarted) error {
+	r, err := x.c.update(ctx, x.run.ID, func(r *Run) bool {
+		if r.Status != StatusQueued {
+			return false
+		}
+		now := x.c.now()
+		r.Status, r.StartedAt, r.Isolation, r.LastSequence = StatusRunning, &now, started.Isolation, 1
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	x.run = r
+	if r.CancelReason != "" { // asked for between our read of the run and now
+		x.cancel(r.CancelReason)
+	}
+	return nil
+}
+
+// settle follows the logged terminal: project it, then free the binding, then what belongs to the worker.
+func (x *execution) settle(ctx context.Context) error {
+	ended, err := x.c.project(ctx, x.run.ID)
+	if err != nil {
+		return err
+	}
+	if !ended {
+		return fmt.Errorf("run %s has no terminal to settle", x.run.ID)
+	}
+	worker := x.b.Sandbox
+	b, err := session.Mutate(ctx, x.c.Sessions, x.run.SessionID, x.c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Finish(b, x.lease, op)
+	})
+	switch {
+	case errors.Is(err, session.ErrUnchanged):
+		return nil
+	case err != nil:
+		return err
+	}
+	if b.Epoch != x.epoch {
+		old := b
+		old.Epoch, old.Sandbox = x.epoch, worker
+		x.c.forget(ctx, old)
+		return nil
+	}
+	x.c.idleLater(b)
+	return nil
+}
+
+// project brings a run document up to its log's terminal; false where the log has none. It is a pure function of the
+// log, so doing it twice is doing it once.
+func (c *Coordinator) project(ctx context.Context, runID string) (ended bool, err error) {
+	tail, err := c.Events.Tail(ctx, runID)
+	if errors.Is(err, event.ErrEmpty) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("failed to read the tail of run %s: %w", runID, err)
+	}
+	if !tail.Terminal {
+		return false, nil
+	}
+	p, err := c.fold(ctx, runID)
+	if err != nil {
+		return false, err
+	}
+	_, err = c.update(ctx, runID, func(r *Run) bool {
+		if r.Status.Ended() {
+			return false
+		}
+		p.into(r)
+		return true
+	})
+	return err == nil, err
+}
+
+// projection is what a log says of its run.
+type projection struct {
+	started  event.RunStarted
+	begin    event.Event
+	terminal event.Event
+	raw      []byte
+	usage    *event.UsageUpdated
+	text     []event.Event // what the agent said at the root
+}
+
+func (c *Coordinator) fold(ctx context.Context, runID string) (projection, error) {
+	var p projection
+	for after := int64(0); ; {
+		chunks, err := c.Events.Read(ctx, runID, after, projectPage)
+		if err != nil {
+			return p, fmt.Errorf("failed to read run %s after %d: %w", runID, after, err)
+		}
+		if len(chunks) == 0 {
+			break
+		}
+		for _, chunk := range chunks {
+			events, err := chunk.Events()
+			if err != nil {
+				return p, fmt.Errorf("failed to decode run %s at %d: %w", runID, chunk.First, err)
+			}
+			for _, e := range events {
+				p.add(e)
+			}
+			after = chunk.Last
+		}
+	}
+	raw, err := event.Encode(p.terminal)
+	p.raw = raw
+	return p, err
+}
+
+func (p *projection) add(e event.Event) {
+	switch d := e.Data.(type) {
+	case event.RunStarted:
+		p.started, p.begin = d, e
+	case event.UsageUpdated:
+		if len(e.Namespace) == 0 {
+			p.usage = &d
+		}
+	}
+	switch e.Type() {
+	case event.TypeTextStarted, event.TypeTextDelta:
+		p.text = append(p.text, e)
+	}
+	if e.Type().Terminal() {
+		p.terminal = e
+	}
+}
+
+// statuses of runs by the type of their terminal.
+var statuses = map[event.Type]Status{
+	event.TypeRunFinished:    StatusFinished,
+	event.TypeRunInterrupted: StatusInterrupted,
+	event.TypeRunCancelled:   StatusCancelled,
+	event.TypeRunError:       StatusFailed,
+}
+
+func (p projection) into(r *Run) {
+	begin, end := p.begin.Time, p.terminal.Time
+	r.Status = statuses[p.terminal.Type()]
+	r.Isolation, r.StartedAt, r.EndedAt = p.started.Isolation, &begin, &end
+	r.LastSequence, r.Terminal, r.Usage = p.terminal.Sequence, p.raw, p.usage
+	r.Output, r.OutputTruncated = nil, false
+	room := maxOutputBytes
+	for _, m := range event.FoldMessages(p.text) {
+		if len(m.Text) > room {
+			r.OutputTruncated = true
+			break
+		}
+		room -= len(m.Text)
+		r.Output = append(r.Output, Message{ID: m.ID, Text: m.Text})
+	}
+}

@@ -1,0 +1,324 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// Sizes of one taking from a worker's journal into the log. What has piled up while the last append was on its way
+// to the disk goes into the next chunk together; nothing is held back to wait for more.
+const (
+	pumpAhead  = 256 // source events read ahead of the log
+	pumpEvents = event.MaxChunkEvents / 2
+)
+
+// errLost: the worker, or the part of its journal that is needed, no longer exists.
+var errLost = errors.New("worker lost")
+
+// pump takes a running turn from its worker's journal into the log, until the terminal is in the log.
+type pump struct {
+	x     *execution
+	w     *event.Writer
+	rt    harness.Runtime
+	taken int64 // last source event that is in the log
+}
+
+// source is one reading of the journal.
+type source struct {
+	events chan harness.SourceEvent
+	err    chan error // one value: why the reading ended
+	cancel context.CancelFunc
+}
+
+// open reads the journal after the last source event taken, ahead of the log by a bounded number of events.
+func (p *pump) open(ctx context.Context) (*source, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := p.rt.Events(ctx, p.x.run.ID, p.taken)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &source{events: make(chan harness.SourceEvent, pumpAhead), err: make(chan error, 1), cancel: cancel}
+	go func() {
+		defer close(s.events)
+		defer func() { _ = stream.Close() }()
+		for {
+			e, err := stream.Next(ctx)
+			if err != nil {
+				s.err <- err
+				return
+			}
+			select {
+			case s.events <- e:
+			case <-ctx.Done():
+				s.err <- context.Cause(ctx)
+				return
+			}
+		}
+	}()
+	return s, nil
+}
+
+// stop ends the reading and waits for it.
+func (s *source) stop() {
+	s.cancel()
+	for range s.events { //nolint:revive // drains until the reader has gone
+	}
+}
+
+// run starts the turn, or finds it started, and follows it to its terminal.
+func (p *pump) run(ctx context.Context) error {
+	if c, ok := p.w.Cursor(event.SourceWorker); ok {
+		p.taken = c.Seq
+	}
+	limit := p.x.deadline(ctx)
+	switch err := p.x.startTurn(ctx, p.rt, limit); {
+	case errors.Is(err, harness.ErrStaleLease) || ctx.Err() != nil:
+		return err
+	case errors.Is(err, harness.ErrUnreachable), errors.Is(err, harness.ErrGone):
+		return p.lost(ctx, err)
+	case err != nil:
+		return p.end(ctx, event.RunError{Code: codeWorkerNotStarted, Message: "the worker refused the turn",
+			Category: event.CategoryInternal, SideEffects: p.w.Validator().SideEffects()}, err)
+	}
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	f := &follow{pump: p, deadline: deadline.C, stopping: p.x.stopping, unreachable: time.Time{}}
+	for {
+		s, err := p.open(ctx)
+		if err == nil {
+			err = f.read(ctx, s)
+			s.stop()
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, harness.ErrUnreachable):
+			if again, err := f.reconnect(ctx, err); !again {
+				return err
+			}
+		case errors.Is(err, harness.ErrGone), errors.Is(err, harness.ErrUnknownRun), errors.Is(err, errLost), errors.Is(err, io.EOF):
+			return p.lost(ctx, err)
+		default:
+			return err
+		}
+	}
+}
+
+// follow is the state of one following across reconnects.
+type follow struct {
+	*pump
+	deadline    <-chan time.Time
+	stopping    <-chan struct{}
+	grace       <-chan time.Time // runs out when a cancelled turn has not ended in time
+	unreachable time.Time        // since when; zero while the worker answers
+}
+
+// read takes one reading of the journal into the log. nil: the terminal is in the log.
+func (f *follow) read(ctx context.Context, s *source) error {
+	for {
+		select {
+		case e, ok := <-s.events:
+			if !ok {
+				return <-s.err
+			}
+			f.unreachable = time.Time{}
+			if done, err := f.take(ctx, gather(e, s.events)); done || err != nil {
+				return err
+			}
+		case <-f.deadline:
+			f.x.cancel(event.CancelDeadline)
+		case <-f.stopping:
+			f.stopping = nil
+			if err := f.stopTurn(ctx); err != nil {
+				return err
+			}
+		case <-f.grace:
+			return f.end(ctx, event.RunCancelled{Reason: f.x.reason, SideEffects: event.SideEffectsPossible}, errors.New("turn did not end in time"))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stopTurn asks the worker to end the turn; whatever it answers, the grace period runs.
+func (f *follow) stopTurn(ctx context.Context) error {
+	f.grace = time.After(f.x.c.Limits.CancelGrace)
+	err := f.rt.Cancel(ctx, f.x.run.ID, f.x.reason)
+	if errors.Is(err, harness.ErrStaleLease) {
+		return err
+	}
+	if err != nil {
+		f.x.log.Warn("cancel not delivered", "error", err)
+	}
+	return nil
+}
+
+// reconnect pauses before another reading, or gives the worker up after Limits.ReconnectFor.
+func (f *follow) reconnect(ctx context.Context, cause error) (again bool, err error) {
+	now := f.x.c.Now()
+	if f.unreachable.IsZero() {
+		f.unreachable = now
+	}
+	if now.Sub(f.unreachable) > f.x.c.Limits.ReconnectFor {
+		return false, f.lost(ctx, cause)
+	}
+	if err := wait(ctx, 100*time.Millisecond); err != nil {
+		return false, err
+	}
+	// The reading broke; a look at the worker tells a lost connection from a lost worker.
+	rt, err := f.x.c.Workers.Attach(ctx, f.x.binding(), f.x.lease.Gen, f.x.b.Sandbox.Addr)
+	switch {
+	case errors.Is(err, harness.ErrStaleLease):
+		return false, err
+	case errors.Is(err, harness.ErrGone):
+		return false, f.lost(ctx, err)
+	case err != nil:
+		return true, nil
+	}
+	if rt.Instance() != f.rt.Instance() {
+		_ = rt.Close()
+		return false, f.lost(ctx, errLost)
+	}
+	_ = f.rt.Close()
+	f.rt = rt
+	return true, nil
+}
+
+// gather takes what is there already, up to one chunk's worth.
+func gather(first harness.SourceEvent, more <-chan harness.SourceEvent) []harness.SourceEvent {
+	batch, n := []harness.SourceEvent{first}, len(first.Events)
+	for n < pumpEvents {
+		select {
+		case e, ok := <-more:
+			if !ok {
+				return batch
+			}
+			batch, n = append(batch, e), n+len(e.Events)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// take appends source events in order. A terminal goes into a chunk of its own, when all before it is durable.
+func (p *pump) take(ctx context.Context, batch []harness.SourceEvent) (done bool, err error) {
+	for i, e := range batch {
+		if e.Seq != p.taken+1+int64(i) {
+			return false, fmt.Errorf("%w: its journal jumps from %d to %d", errLost, p.taken+int64(i), e.Seq)
+		}
+		if n := len(e.Events); n > 0 && e.Events[n-1].Type().Terminal() {
+			if err := p.append(ctx, batch[:i]); err != nil {
+				return p.w.Ended(), err
+			}
+			if p.w.Ended() { // the events before it ended the run as invalid
+				return true, nil
+			}
+			return true, p.append(ctx, batch[i:i+1])
+		}
+	}
+	if err := p.append(ctx, batch); err != nil {
+		return false, err
+	}
+	if p.w.Ended() {
+		return true, nil
+	}
+	if err := p.rt.Ack(ctx, p.x.run.ID, p.taken); errors.Is(err, harness.ErrStaleLease) {
+		return false, err
+	}
+	return false, nil // an ack that got lost is made up for by the next: it is cumulative
+}
+
+// append writes source events as one chunk. What does not fit one, or is refused, is halved between source events until
+// the refused one stands alone; that ends the run.
+func (p *pump) append(ctx context.Context, batch []harness.SourceEvent) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	b := event.Batch{Cursors: map[string]event.Cursor{event.SourceWorker: {Incarnation: p.rt.Instance(), Seq: batch[len(batch)-1].Seq}}}
+	for _, e := range batch {
+		b.Events = append(b.Events, e.Events...)
+		for k, v := range e.Facts {
+			if b.Facts == nil {
+				b.Facts = map[string]string{}
+			}
+			b.Facts[k] = v
+		}
+	}
+	_, err := p.w.Append(ctx, b)
+	var invalid *event.InvalidError
+	switch {
+	case err == nil:
+		p.taken = batch[len(batch)-1].Seq
+		return nil
+	case len(batch) > 1 && errors.As(err, &invalid):
+		half := len(batch) / 2
+		if err := p.append(ctx, batch[:half]); err != nil || p.w.Ended() {
+			return err
+		}
+		return p.append(ctx, batch[half:])
+	case errors.As(err, &invalid):
+		return p.end(ctx, event.RunError{Code: event.CodeEventInvalid, Message: "the harness sent an event that breaks the protocol",
+			Category: event.CategoryProtocol, SideEffects: event.SideEffectsPossible}, err)
+	}
+	return err
+}
+
+// lost ends the run whose worker is gone: it may have done more than the log shows.
+func (p *pump) lost(ctx context.Context, cause error) error {
+	return p.end(ctx, event.RunError{Code: codeWorkerLost, Message: "the worker that ran the turn was lost; its last work may not be shown",
+		Category: event.CategoryUnavailable, Retryable: false, SideEffects: event.SideEffectsPossible}, cause)
+}
+
+// end gives the worker up and ends the run without it: the worker generation is raised first, so that nothing the old
+// worker still does counts, then the worker is destroyed, then the terminal is logged.
+func (p *pump) end(ctx context.Context, terminal event.Data, cause error) error {
+	p.x.log.Warn("run ended by the engine", "terminal", terminal.Type(), "cause", cause)
+	return p.x.giveUp(ctx, p.w, terminal)
+}
+
+func (p *pump) close() { _ = p.rt.Close() }
+
+// ackAll lets the worker forget the run, when all that it said is durable and settled. A worker that does not hear it
+// keeps a few events until it ends.
+func (p *pump) ackAll(ctx context.Context) {
+	if err := p.rt.Ack(ctx, p.x.run.ID, p.taken); err != nil {
+		p.x.log.Debug("last ack not delivered", "error", err)
+	}
+}
+
+// giveUp is end without a worker connection.
+func (x *execution) giveUp(ctx context.Context, w *event.Writer, terminal event.Data) error {
+	old := x.b.Sandbox
+	if err := x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Discard(b, x.lease, op)
+	}); err != nil {
+		return err
+	}
+	if old != nil {
+		if err := x.c.Workers.Destroy(ctx, old.Addr); err != nil {
+			x.log.Warn("worker not destroyed", "addr", old.Addr, "error", err)
+		}
+	}
+	uncertain := event.ThreadState{Durability: event.DurabilityUncertain}
+	switch t := terminal.(type) {
+	case event.RunError:
+		t.Thread = uncertain
+		terminal = t
+	case event.RunCancelled:
+		t.Thread = uncertain
+		terminal = t
+	}
+	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: terminal}}})
+	return err
+}

@@ -1,0 +1,221 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// admissionTimeout bounds the steps that must not be abandoned half-way when the caller leaves.
+const admissionTimeout = 30 * time.Second
+
+// Start admits a run and answers when it is queued; the run goes on by itself. The same idempotency key and request
+// give the same run for as long as that run is kept, also when they come at once; another request under the key is
+// IDEMPOTENCY_CONFLICT. Other refusals: BAD_USER_INPUT with the field, NOT_FOUND, HARNESS_*, SESSION_BUSY (with
+// activeRunId), CAPACITY (with retryAfter, seconds), CAPABILITY_UNSUPPORTED.
+func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) {
+	if req.Policy == "" {
+		req.Policy = BusyReject
+	}
+	if err := req.check(); err != nil {
+		return Run{}, err
+	}
+	r := Run{
+		ID: id.New(id.Run), Rev: 1, Status: StatusAdmitting, Environment: req.Caller.Environment, Subject: req.Caller.Subject,
+		AgentID: req.AgentID, Input: Input{Text: req.Text}, IdempotencyKey: req.IdempotencyKey, RequestDigest: req.digest(),
+		CreatedAt: c.now(),
+	}
+	if req.IdempotencyKey != "" {
+		r.ID = id.Keyed(id.Run, c.Secret, "start", r.Environment, r.Subject, r.AgentID, req.IdempotencyKey)
+		found, err := c.Runs.Run(ctx, r.ID)
+		switch {
+		case err == nil && found.Status != StatusAdmitting:
+			return c.repeated(ctx, found, r)
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return Run{}, fmt.Errorf("failed to read run %s: %w", r.ID, err)
+		}
+	}
+	if err := c.room(); err != nil {
+		return Run{}, err
+	}
+	key := session.Key{Environment: r.Environment, Subject: r.Subject, AgentID: r.AgentID, ConversationID: req.ConversationID}
+	if key.ConversationID == "" {
+		key.ConversationID = r.ID
+	}
+	r.SessionID = id.Keyed(id.Session, c.Secret, key.Environment, key.Subject, key.AgentID, key.ConversationID)
+
+	pin, err := c.admissible(ctx, r)
+	if err != nil {
+		return Run{}, err
+	}
+	// From the first write on, the caller's leaving must not leave half an admission behind.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admissionTimeout)
+	defer cancel()
+	switch err := c.insert(ctx, r); {
+	case errors.Is(err, ErrExists):
+		found, err := c.Runs.Run(ctx, r.ID)
+		if err != nil {
+			return Run{}, fmt.Errorf("failed to read run %s: %w", r.ID, err)
+		}
+		if found.Status != StatusAdmitting || found.RequestDigest != r.RequestDigest {
+			return c.repeated(ctx, found, r)
+		}
+		r = found
+	case err != nil:
+		return Run{}, err
+	}
+	return c.admit(ctx, r, key, pin)
+}
+
+// repeated answers a start whose key is taken.
+func (c *Coordinator) repeated(ctx context.Context, found, asked Run) (Run, error) {
+	if found.RequestDigest != asked.RequestDigest {
+		return Run{}, problem.New(problem.IdempotencyConflict, "the idempotency key was used for another request").With("runId", found.ID)
+	}
+	if found.Status == StatusRejected {
+		return Run{}, refusal(*found.Refusal)
+	}
+	return found, nil
+}
+
+// admissible checks what can refuse a run before anything is written, and returns the version to run: the one that
+// the conversation is pinned to, else the agent's current one.
+func (c *Coordinator) admissible(ctx context.Context, r Run) (session.Pin, error) {
+	a, err := c.Agents.Agent(ctx, r.AgentID)
+	if errors.Is(err, agent.ErrNotFound) || problem.Is(err, problem.NotFound) || (err == nil && (a.State != agent.StateActive || a.Environment != r.Environment)) {
+		return session.Pin{}, problem.NotFoundf("agent")
+	}
+	if err != nil {
+		return session.Pin{}, fmt.Errorf("failed to read agent %s: %w", r.AgentID, err)
+	}
+	pin := session.Pin{AgentVersion: a.Version}
+	b, err := c.Sessions.Session(ctx, r.SessionID)
+	switch {
+	case err == nil:
+		if b.Active != nil && b.Active.Run != r.ID && r.IdempotencyKey == "" {
+			return session.Pin{}, refusal(busy(b.Active.Run))
+		}
+		if b.AgentVersion != 0 {
+			pin.AgentVersion, pin.Harness = b.AgentVersion, b.Harness
+		}
+	case !errors.Is(err, session.ErrNotFound):
+		return session.Pin{}, fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
+	}
+	if pin.Harness == "" {
+		v, err := c.Agents.Version(ctx, r.AgentID, pin.AgentVersion)
+		if err != nil {
+			return session.Pin{}, fmt.Errorf("failed to read version %d of agent %s: %w", pin.AgentVersion, r.AgentID, err)
+		}
+		if pin.Harness = v.Blueprint.Harness.ID; pin.Harness == "" {
+			pin.Harness = harness.Default
+		}
+	}
+	return pin, c.Harnesses.Ready(ctx, pin.Harness)
+}
+
+// insert writes the admitting run; an unknown outcome is resolved by the key.
+func (c *Coordinator) insert(ctx context.Context, r Run) error {
+	err := c.Runs.InsertRun(ctx, r)
+	if errors.Is(err, ErrUnknownOutcome) {
+		// Whether it was written or not, writing it again says so: a second insert of the same id is ErrExists.
+		err = c.Runs.InsertRun(ctx, r)
+	}
+	if err != nil && !errors.Is(err, ErrExists) {
+		return fmt.Errorf("failed to insert run %s: %w", r.ID, err)
+	}
+	return err
+}
+
+// admit takes an ADMITTING run to QUEUED or REJECTED. It may be called again, and by two callers at once.
+func (c *Coordinator) admit(ctx context.Context, r Run, key session.Key, pin session.Pin) (Run, error) {
+	if err := c.Sessions.InsertSession(ctx, session.New(r.SessionID, key, session.Op{ID: id.New("op"), Now: c.now()})); err != nil &&
+		!errors.Is(err, session.ErrExists) && !errors.Is(err, session.ErrUnknownOutcome) {
+		return Run{}, fmt.Errorf("failed to insert session %s: %w", r.SessionID, err)
+	}
+	b, err := session.Mutate(ctx, c.Sessions, r.SessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Admit(b, r.ID, c.Boot, pin, op)
+	})
+	var other *session.BusyError
+	switch {
+	case errors.As(err, &other):
+		return c.reject(ctx, r, busy(other.Run))
+	case err != nil && !errors.Is(err, session.ErrUnchanged):
+		return Run{}, err
+	}
+	r, err = c.queue(ctx, r, b)
+	if err != nil {
+		return Run{}, err
+	}
+	if r.Status == StatusRejected { // decided by another caller, between our read of the run and our admission
+		c.free(ctx, b)
+		return Run{}, refusal(*r.Refusal)
+	}
+	if b.Active.Owner == c.Boot {
+		c.launch(r, b, false)
+	}
+	return r, nil
+}
+
+// queue writes what admission decided into the run document, once.
+func (c *Coordinator) queue(ctx context.Context, r Run, b session.Binding) (Run, error) {
+	return c.update(ctx, r.ID, func(r *Run) bool {
+		if r.Status != StatusAdmitting {
+			return false
+		}
+		r.Status, r.Ord, r.Epoch = StatusQueued, b.Active.Ord, b.Epoch
+		r.AgentVersion, r.Harness = b.AgentVersion, b.Harness
+		return true
+	})
+}
+
+// reject keeps the refusal, so that a repeated key gets the same answer.
+func (c *Coordinator) reject(ctx context.Context, r Run, why Refusal) (Run, error) {
+	r, err := c.update(ctx, r.ID, func(r *Run) bool {
+		if r.Status != StatusAdmitting {
+			return false
+		}
+		now := c.now()
+		r.Status, r.Refusal, r.EndedAt = StatusRejected, &why, &now
+		return true
+	})
+	if err != nil {
+		return Run{}, err
+	}
+	if r.Status != StatusRejected { // the other caller of this key was admitted
+		return r, nil
+	}
+	return Run{}, refusal(*r.Refusal)
+}
+
+// free gives up an admission that must not run.
+func (c *Coordinator) free(ctx context.Context, b session.Binding) {
+	l, _ := b.Lease()
+	_, err := session.Mutate(ctx, c.Sessions, b.ID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Finish(b, l, op)
+	})
+	if err != nil && !errors.Is(err, session.ErrUnchanged) {
+		c.Log.Error("admission not freed", "session", b.ID, "run", l.Run, "error", err)
+	}
+}
+
+func busy(activeRun string) Refusal {
+	return Refusal{Code: string(problem.SessionBusy), Message: "another run of the conversation is active", ActiveRun: activeRun}
+}
+
+func refusal(r Refusal) error {
+	e := problem.New(problem.Code(r.Code), "%s", r.Message)
+	if r.ActiveRun != "" {
+		e = e.With("activeRunId", r.ActiveRun)
+	}
+	return e
+}
+
+// now is the time for documents: UTC, milliseconds.
+func (c *Coordinator) now() time.Time { return c.Now().UTC().Truncate(time.Millisecond) }

@@ -1,0 +1,302 @@
+package run_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/problem"
+)
+
+// workers stands for a host with workers on it: it outlives the coordinators that use it, as real workers outlive
+// engines. Each turn's text chooses what the worker does, see turn.
+type workers struct {
+	mu        sync.Mutex
+	byAddr    map[string]*worker
+	forgotten []string
+	destroyed []string
+	full      bool           // no capacity
+	starts    int            // workers started
+	turns     map[string]int // turns begun, by run: more than one is a repeated side effect
+}
+
+func newWorkers() *workers { return &workers{byAddr: map[string]*worker{}, turns: map[string]int{}} }
+
+type worker struct {
+	host     *workers
+	instance string
+	binding  harness.Binding
+	mu       sync.Mutex
+	changed  chan struct{} // closed and renewed at each change
+	lease    int64
+	runs     map[string]*turn
+	dead     bool
+	deaf     bool // cancels are heard but not obeyed
+}
+
+type turn struct {
+	text    string
+	journal []harness.SourceEvent
+	acked   int64
+	ended   bool
+}
+
+func (h *workers) Reserve(b harness.Binding) string {
+	return fmt.Sprintf("%s-%d", b.SessionID, b.SandboxGen)
+}
+
+func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr string, c harness.Construction) (harness.Runtime, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.full {
+		return nil, problem.New(problem.Capacity, "no room for a worker").With("retryAfter", 7)
+	}
+	h.starts++
+	w := &worker{host: h, instance: id.New(id.Worker), binding: b, lease: lease, runs: map[string]*turn{}, changed: make(chan struct{})}
+	h.byAddr[addr] = w
+	return &runtime{w: w, lease: lease}, nil
+}
+
+func (h *workers) Attach(_ context.Context, b harness.Binding, lease int64, addr string) (harness.Runtime, error) {
+	h.mu.Lock()
+	w := h.byAddr[addr]
+	h.mu.Unlock()
+	if w == nil {
+		return nil, harness.ErrGone
+	}
+	r := &runtime{w: w, lease: lease}
+	if w.binding != b {
+		return nil, harness.ErrConflict
+	}
+	_, err := r.call()
+	if err == nil {
+		w.mu.Unlock()
+	}
+	return r, err
+}
+
+func (h *workers) Destroy(_ context.Context, addr string) error {
+	h.mu.Lock()
+	w := h.byAddr[addr]
+	delete(h.byAddr, addr)
+	h.destroyed = append(h.destroyed, addr)
+	h.mu.Unlock()
+	if w != nil {
+		w.kill()
+	}
+	return nil
+}
+
+func (h *workers) ForgetState(_ context.Context, sessionID string, epoch int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgotten = append(h.forgotten, fmt.Sprintf("%s/%d", sessionID, epoch))
+	return nil
+}
+
+func (h *workers) List(context.Context) ([]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var addrs []string
+	for a := range h.byAddr {
+		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+// only returns the one worker of the host.
+func (h *workers) only() *worker {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.byAddr {
+		return w
+	}
+	return nil
+}
+
+func (w *worker) kill() {
+	w.mu.Lock()
+	w.dead = true
+	w.change()
+	w.mu.Unlock()
+}
+
+// change wakes who waits; the caller holds mu.
+func (w *worker) change() { close(w.changed); w.changed = make(chan struct{}) }
+
+// say appends source events to a run's journal. Only the test speaks for the harness.
+func (w *worker) say(runID string, events ...event.Data) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.runs[runID]
+	for _, d := range events {
+		t.journal = append(t.journal, harness.SourceEvent{Seq: int64(len(t.journal) + 1), Events: []event.Event{{Data: d}}})
+		t.ended = t.ended || d.Type().Terminal()
+	}
+	w.change()
+}
+
+// waitTurn returns when the worker was told to start the run.
+func (w *worker) waitTurn(ctx context.Context, runID string) error {
+	for {
+		w.mu.Lock()
+		t, changed := w.runs[runID], w.changed
+		w.mu.Unlock()
+		if t != nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// runtime is one engine's connection.
+type runtime struct {
+	w     *worker
+	lease int64
+}
+
+// call locks the worker for a call of this lease generation.
+func (r *runtime) call() (*worker, error) {
+	r.w.mu.Lock()
+	switch {
+	case r.w.dead:
+		r.w.mu.Unlock()
+		return nil, harness.ErrGone
+	case r.lease < r.w.lease:
+		r.w.mu.Unlock()
+		return nil, harness.ErrStaleLease
+	case r.lease > r.w.lease:
+		r.w.lease = r.lease
+		r.w.change()
+	}
+	return r.w, nil
+}
+
+func (r *runtime) Instance() string           { return r.w.instance }
+func (r *runtime) Isolation() event.Isolation { return event.IsolationNone }
+func (r *runtime) Close() error               { return nil }
+
+var done = event.RunFinished{Outcome: "success", StopReason: "end_turn", Thread: event.ThreadState{Durability: event.DurabilityLocal}}
+
+func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
+	w, err := r.call()
+	if err != nil {
+		return err
+	}
+	if old := w.runs[t.RunID]; old != nil {
+		w.mu.Unlock()
+		if old.text != t.Text {
+			return harness.ErrConflict
+		}
+		return nil
+	}
+	w.runs[t.RunID] = &turn{text: t.Text}
+	w.change()
+	w.mu.Unlock()
+	w.host.mu.Lock()
+	w.host.turns[t.RunID]++
+	w.host.mu.Unlock()
+	switch t.Text {
+	case "hello":
+		w.say(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: "hi "},
+			event.TextDelta{MessageID: "m1", Delta: "there"}, event.TextFinished{MessageID: "m1"}, done)
+	case "garbage":
+		w.say(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m2", Delta: "no such message"}, done)
+	case "deaf":
+		w.mu.Lock()
+		w.deaf = true
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+func (r *runtime) Cancel(_ context.Context, runID string, reason event.CancelReason) error {
+	w, err := r.call()
+	if err != nil {
+		return err
+	}
+	t, deaf := w.runs[runID], w.deaf
+	w.mu.Unlock()
+	if t == nil {
+		return harness.ErrUnknownRun
+	}
+	if !deaf && !t.ended {
+		w.say(runID, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: done.Thread})
+	}
+	return nil
+}
+
+func (r *runtime) Ack(_ context.Context, runID string, seq int64) error {
+	w, err := r.call()
+	if err != nil {
+		return err
+	}
+	defer w.mu.Unlock()
+	t := w.runs[runID]
+	if seq > int64(len(t.journal)) || seq < t.acked {
+		return fmt.Errorf("ack %d, acked %d, tail %d", seq, t.acked, len(t.journal))
+	}
+	t.acked = seq
+	return nil
+}
+
+func (r *runtime) Events(_ context.Context, runID string, after int64) (harness.Stream, error) {
+	w, err := r.call()
+	if err != nil {
+		return nil, err
+	}
+	defer w.mu.Unlock()
+	t := w.runs[runID]
+	if t == nil {
+		return nil, harness.ErrUnknownRun
+	}
+	if after < t.acked || after > int64(len(t.journal)) {
+		return nil, harness.ErrGone
+	}
+	return &stream{r: r, t: t, at: after}, nil
+}
+
+type stream struct {
+	r  *runtime
+	t  *turn
+	at int64
+}
+
+func (s *stream) Close() error { return nil }
+
+func (s *stream) Next(ctx context.Context) (harness.SourceEvent, error) {
+	for {
+		w, err := s.r.call()
+		if err != nil {
+			return harness.SourceEvent{}, harness.ErrUnreachable
+		}
+		changed := w.changed
+		if s.at < int64(len(s.t.journal)) {
+			e := s.t.journal[s.at]
+			s.at++
+			w.mu.Unlock()
+			return e, nil
+		}
+		ended := s.t.ended
+		w.mu.Unlock()
+		if ended {
+			return harness.SourceEvent{}, io.EOF
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return harness.SourceEvent{}, context.Cause(ctx)
+		case <-time.After(time.Minute):
+			return harness.SourceEvent{}, harness.ErrUnreachable
+		}
+	}
+}
