@@ -18,12 +18,14 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // dataCodec is what is known about the data of one event type.
 type dataCodec struct {
+	goType reflect.Type
 	schema *schema
 	decode func(raw []byte) (Data, error)
 }
 
 func codecFor[T Data]() dataCodec {
 	return dataCodec{
+		goType: reflect.TypeFor[T](),
 		schema: schemaOf(reflect.TypeFor[T]()),
 		decode: func(raw []byte) (Data, error) {
 			var d T
@@ -52,7 +54,7 @@ var codecs = map[Type]dataCodec{
 	TypeNamespaceEntered:   codecFor[NamespaceEntered](),
 	TypeNamespaceExited:    codecFor[NamespaceExited](),
 	TypePlanUpdated:        codecFor[PlanUpdated](),
-	TypeWarning:            {schema: schemaOf(reflect.TypeFor[Warning]()), decode: decodeWarning},
+	TypeWarning:            warningCodec(),
 	TypeUsageUpdated:       codecFor[UsageUpdated](),
 	TypeRunFinished:        codecFor[RunFinished](),
 	TypeRunInterrupted:     codecFor[RunInterrupted](),
@@ -68,6 +70,12 @@ func (t Type) Known() bool {
 
 // EngineOnly reports whether only the engine may write events of this type: a driver that yields one is wrong.
 func (t Type) EngineOnly() bool { return t == TypeRunStarted || t == TypeRunRecovered }
+
+func warningCodec() dataCodec {
+	c := codecFor[Warning]()
+	c.decode = decodeWarning
+	return c
+}
 
 // decodeWarning keeps whole numbers whole: as float64 those above 2^53 would change.
 func decodeWarning(raw []byte) (Data, error) {
@@ -163,7 +171,7 @@ func plainData(d Data) (Data, bool) {
 		}
 		d = inner
 	}
-	return d, reflect.TypeOf(d).PkgPath() == packagePath && d.Type().Known()
+	return d, reflect.TypeOf(d) == codecs[d.Type()].goType
 }
 
 // withoutNilLists makes lists that must be present empty instead of nil, which would be written as null.
@@ -185,8 +193,6 @@ func withoutNilLists(d Data) Data {
 	}
 	return d
 }
-
-var packagePath = reflect.TypeFor[Event]().PkgPath()
 
 // Decode reads the stored form. It is strict: an unknown type or version, an unknown, duplicate or differently cased
 // field at any level, a null in a typed field, invalid UTF-8, nesting above 64 levels and trailing data are refused.
