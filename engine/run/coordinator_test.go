@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(t.TempDir(), "engine.sqlite")})
+	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(t.TempDir(), "engine.sqlite"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -536,6 +537,10 @@ func TestTwoOwners(t *testing.T) {
 	if err := e2.Recover(w.ctx); err != nil {
 		t.Fatal(err)
 	}
+	w.eventually(func() bool { // until the fence is in the log
+		tail, err := w.store.Tail(w.ctx, r.ID)
+		return err == nil && tail.Gen == 2
+	})
 	wk.say(r.ID, event.TextStarted{MessageID: "m", Role: "assistant"}, event.TextDelta{MessageID: "m", Delta: "x"}, done)
 	events := e2.events(r.ID)
 	last[event.RunFinished](t, events)
