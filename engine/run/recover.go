@@ -19,15 +19,19 @@ const sweepPage = 200
 // or to its end; admissions that were cut off are finished or refused; workers that serve no busy binding are ended.
 // It returns when every lease is taken; the runs go on by themselves. It must be called before the first Start.
 func (c *Coordinator) Recover(ctx context.Context) error {
-	keep := map[string]bool{}
+	var claims []claim
 	for after := ""; ; {
 		ids, err := c.Sessions.BusySessions(ctx, after, sweepPage)
 		if err != nil {
 			return fmt.Errorf("failed to list busy sessions: %w", err)
 		}
 		for _, sessionID := range ids {
-			if err := c.takeOver(ctx, sessionID, keep); err != nil {
+			taken, ok, err := c.takeOver(ctx, sessionID)
+			if err != nil {
 				return err
+			}
+			if ok {
+				claims = append(claims, taken)
 			}
 			after = sessionID
 		}
@@ -35,14 +39,27 @@ func (c *Coordinator) Recover(ctx context.Context) error {
 			break
 		}
 	}
-	if err := c.sweepUnfinished(ctx); err != nil {
+	if err := c.sweepUnfinished(ctx, claims); err != nil {
 		return err
 	}
-	return c.sweepWorkers(ctx, keep)
+	// Before any run is driven on: a worker that one of them starts is not a left-over.
+	if err := c.sweepWorkers(ctx, claims); err != nil {
+		return err
+	}
+	for _, taken := range claims {
+		c.launch(taken.run, taken.binding, true)
+	}
+	return nil
 }
 
-// takeOver claims the lease of a busy binding's run and drives it on.
-func (c *Coordinator) takeOver(ctx context.Context, sessionID string, keep map[string]bool) error {
+// claim is a run whose lease was taken over.
+type claim struct {
+	run     Run
+	binding session.Binding
+}
+
+// takeOver claims the lease of a busy binding's run; false where there is nothing to drive on.
+func (c *Coordinator) takeOver(ctx context.Context, sessionID string) (claim, bool, error) {
 	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
 		if b.Active == nil {
 			return b, session.ErrNotActive
@@ -50,33 +67,33 @@ func (c *Coordinator) takeOver(ctx context.Context, sessionID string, keep map[s
 		return session.Claim(b, b.Active.Run, c.Boot, op)
 	})
 	if errors.Is(err, session.ErrNotActive) {
-		return nil
+		return claim{}, false, nil
 	}
 	if err != nil {
-		return err
+		return claim{}, false, err
 	}
 	r, err := c.Runs.Run(ctx, b.Active.Run)
 	if err != nil {
-		return fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
+		return claim{}, false, fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
 	}
 	if r.Status == StatusRejected {
 		c.free(ctx, b)
-		return nil
+		return claim{}, false, nil
 	}
 	if r, err = c.queue(ctx, r, b); err != nil {
-		return err
-	}
-	if b.Sandbox != nil {
-		keep[b.Sandbox.Addr] = true
+		return claim{}, false, err
 	}
 	c.Log.Info("run taken over", "run", r.ID, "session", b.ID, "status", r.Status, "lease_gen", b.Active.Gen)
-	c.launch(r, b, true)
-	return nil
+	return claim{run: r, binding: b}, true, nil
 }
 
 // sweepUnfinished settles runs that no busy binding knows of: the terminal is logged but not projected, or the
 // admission was cut off before the binding.
-func (c *Coordinator) sweepUnfinished(ctx context.Context) error {
+func (c *Coordinator) sweepUnfinished(ctx context.Context, claims []claim) error {
+	driven := map[string]bool{}
+	for _, taken := range claims {
+		driven[taken.run.ID] = true
+	}
 	for after := ""; ; {
 		runs, err := c.Runs.UnfinishedRuns(ctx, after, sweepPage)
 		if err != nil {
@@ -84,7 +101,7 @@ func (c *Coordinator) sweepUnfinished(ctx context.Context) error {
 		}
 		for _, r := range runs {
 			after = r.ID
-			if c.driven(r.ID) {
+			if driven[r.ID] {
 				continue
 			}
 			if r.Status == StatusAdmitting {
@@ -111,15 +128,15 @@ func (c *Coordinator) sweepUnfinished(ctx context.Context) error {
 	}
 }
 
-func (c *Coordinator) driven(runID string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.live[runID] != nil
-}
-
 // sweepWorkers ends workers that serve no busy binding. An idle conversation loses its warm worker by that, and
 // nothing else: its state is kept apart from it.
-func (c *Coordinator) sweepWorkers(ctx context.Context, keep map[string]bool) error {
+func (c *Coordinator) sweepWorkers(ctx context.Context, claims []claim) error {
+	keep := map[string]bool{}
+	for _, taken := range claims {
+		if s := taken.binding.Sandbox; s != nil {
+			keep[s.Addr] = true
+		}
+	}
 	addrs, err := c.Workers.List(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to list workers: %w", err)
