@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,15 +321,15 @@ func TestCutStreamsAreSeenAsCutsAndNeverTriedAgain(t *testing.T) {
 
 // A connection that dies before any answer is not tried again either: the call may have been paid for.
 func TestALostCallIsNotRepeated(t *testing.T) {
-	var calls int
+	var calls atomic.Int64
 	b := newBench(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
-		calls++
+		calls.Add(1)
 		panic(http.ErrAbortHandler)
 	}), nil)
 	a := b.do(b.request("POST", "/model/anthropic/v1/messages", "{}"))
-	if _, code, _ := a.code(t); a.status != 502 || code != "upstream_unreachable" || calls != 1 {
-		t.Errorf("got %d %s after %d calls", a.status, code, calls)
+	if _, code, _ := a.code(t); a.status != 502 || code != "upstream_unreachable" || calls.Load() != 1 {
+		t.Errorf("got %d %s after %d calls", a.status, code, calls.Load())
 	}
 }
 
