@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is the result file. Every result was measured in rounds beside its floor, in turn, in the same run.
+type Report struct {
+	Schema    int       `json:"schema"` // 1
+	StartedAt time.Time `json:"startedAt"`
+	Commit    string    `json:"commit"` // of the source tree; "-dirty" where it was changed
+	Machine   Machine   `json:"machine"`
+	Rounds    int       `json:"rounds"`
+	Results   []Result  `json:"results"`
+}
+
+// Machine is what the figures depend on.
+type Machine struct {
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	CPUs   int    `json:"cpus"`
+	Kernel string `json:"kernel,omitempty"`
+	Go     string `json:"go"`
+}
+
+// Result is one figure beside its floor.
+type Result struct {
+	Name     string  `json:"name"`
+	Unit     string  `json:"unit"`
+	Note     string  `json:"note"`
+	Measured Summary `json:"measured"`
+	Floor    Summary `json:"floor"`
+	// Ratio is measured / floor of each round: the pairs were measured one right after the other.
+	Ratio Summary `json:"ratio"`
+}
+
+// Summary is the median of the rounds with their spread.
+type Summary struct {
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Rounds []float64 `json:"rounds"`
+}
+
+// pairs collects the rounds of one figure.
+type pairs struct {
+	name, unit, note string
+	measured, floor  []float64
+}
+
+func (p *pairs) add(measured, floor float64) {
+	p.measured = append(p.measured, measured)
+	p.floor = append(p.floor, floor)
+}
+
+func (p *pairs) result() Result {
+	ratio := make([]float64, len(p.measured))
+	for i := range ratio {
+		if p.floor[i] > 0 {
+			ratio[i] = p.measured[i] / p.floor[i]
+		}
+	}
+	return Result{Name: p.name, Unit: p.unit, Note: p.note, Measured: summarise(p.measured), Floor: summarise(p.floor), Ratio: summarise(ratio)}
+}
+
+func summarise(rounds []float64) Summary {
+	if len(rounds) == 0 {
+		return Summary{}
+	}
+	sorted := slices.Sorted(slices.Values(rounds))
+	mid := sorted[len(sorted)/2]
+	if len(sorted)%2 == 0 {
+		mid = (sorted[len(sorted)/2-1] + mid) / 2
+	}
+	return Summary{Median: mid, Min: sorted[0], Max: sorted[len(sorted)-1], Rounds: rounds}
+}
+
+// quantile of durations, in milliseconds; q is 0 to 1. It sorts its argument.
+func quantile(d []time.Duration, q float64) float64 {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return float64(d[min(int(q*float64(len(d))), len(d)-1)]) / float64(time.Millisecond)
+}
+
+func newReport(rounds int) Report {
+	return Report{Schema: 1, StartedAt: time.Now().UTC().Truncate(time.Second), Commit: commit(), Rounds: rounds, Machine: Machine{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Kernel: kernel(), Go: runtime.Version(),
+	}}
+}
+
+func kernel() string {
+	raw, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// table prints the results for people.
+func (r Report) table(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s/%s, %d CPUs, %s, commit %s; medians of %d interleaved pairs (lowest to highest)\n\n",
+		r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go, r.Commit, r.Rounds)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "figure\tunit\tmeasured\tfloor\tratio")
+	for _, x := range r.Results {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, x.Measured, x.Floor, x.Ratio)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, x := range r.Results {
+		fmt.Fprintf(w, "  %s: %s\n", x.Name, x.Note)
+	}
+	return nil
+}
+
+func (s Summary) String() string {
+	if len(s.Rounds) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g (%.4g to %.4g)", s.Median, s.Min, s.Max)
+}
+
+// write puts the report into a file of its own in the folder and returns its path.
+func (r Report) write(folder string) (string, error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", fmt.Errorf("failed to make folder %s: %w", folder, err)
+	}
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("failed to encode the report: %w", err)
+	}
+	path := filepath.Join(folder, "bench-"+r.StartedAt.Format("20060102T150405Z")+".json")
+	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
+		return "", fmt.Errorf("failed to write the report: %w", err)
+	}
+	return path, nil
+}
