@@ -108,7 +108,8 @@ func TestBadInput(t *testing.T) {
 		{"unknown operation", `{ everything }`, nil, "BAD_USER_INPUT", ""},
 		{"not GraphQL", `{{{`, nil, "BAD_USER_INPUT", ""},
 		{"deep selection", strings.Repeat("{node(id:\"run_x\")", 60) + "{id}" + strings.Repeat("}", 60), nil, "BAD_USER_INPUT", ""},
-		{"wide selection", "{" + manyFields(3000) + "}", nil, "TOO_COMPLEX", ""},
+		{"fragments that double", doubled(12), nil, "TOO_COMPLEX", ""},
+		{"long document", "{" + strings.Repeat(" viewer{subject}", 3000) + "}", nil, "BAD_USER_INPUT", ""},
 	}
 	for _, tc := range cases {
 		for over, ask := range map[string]func(context.Context, *enginetest.Client, string, enginetest.Variables) error{"HTTP": overHTTP, "WebSocket": overSocket} {
@@ -148,10 +149,12 @@ func lastSteps(path, want string) string {
 	return path
 }
 
-func manyFields(n int) string {
+// doubled is an operation whose fragments spread out to 2^n fields.
+func doubled(n int) string {
 	var b strings.Builder
+	fmt.Fprintf(&b, "{viewer{...f%d}} fragment f0 on Viewer{subject}", n)
 	for i := range n {
-		fmt.Fprintf(&b, "a%d:viewer{subject}", i)
+		fmt.Fprintf(&b, " fragment f%d on Viewer{...f%d ...f%d}", i+1, i, i)
 	}
 	return b.String()
 }
