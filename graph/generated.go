@@ -135,7 +135,9 @@ type ComplexityRoot struct {
 		Capabilities       func(childComplexity int) int
 		Certification      func(childComplexity int) int
 		Description        func(childComplexity int) int
+		DisabledReason     func(childComplexity int) int
 		DisplayName        func(childComplexity int) int
+		Enabled            func(childComplexity int) int
 		ExecutionMode      func(childComplexity int) int
 		HarnessVersion     func(childComplexity int) int
 		ID                 func(childComplexity int) int
@@ -1119,12 +1121,24 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Harness.Description(childComplexity), true
+	case "Harness.disabledReason":
+		if e.ComplexityRoot.Harness.DisabledReason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Harness.DisabledReason(childComplexity), true
 	case "Harness.displayName":
 		if e.ComplexityRoot.Harness.DisplayName == nil {
 			break
 		}
 
 		return e.ComplexityRoot.Harness.DisplayName(childComplexity), true
+	case "Harness.enabled":
+		if e.ComplexityRoot.Harness.Enabled == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Harness.Enabled(childComplexity), true
 	case "Harness.executionMode":
 		if e.ComplexityRoot.Harness.ExecutionMode == nil {
 			break
@@ -3587,7 +3601,10 @@ type PageInfo {
   hasPreviousPage: Boolean!
   "Cursor of the page's first edge; null when the page is empty."
   startCursor: String
-  "Cursor of the page's last edge: pass it as ` + "`" + `after` + "`" + `; null when the page is empty."
+  """
+  Pass it as ` + "`" + `after` + "`" + ` for the next page: the cursor of the last edge, or of a later place where what follows the last
+  edge may not be shown. Null when nothing follows an empty page.
+  """
   endCursor: String
 }
 
@@ -3744,6 +3761,10 @@ type Harness {
   trustBoundary: String!
   "Whether a run could start now."
   availability: HarnessAvailability!
+  "Whether the operator lets agents use it; a run on one that is not enabled is refused."
+  enabled: Boolean!
+  "Why it is not enabled; null when it is."
+  disabledReason: String
   "What is missing and how to get it; null when nothing is, or for viewers who do not operate the deployment."
   availabilityDetail: String @authz(relation: "can_introspect", type: PLATFORM)
   "What has been proven about this exact adapter and harness version."
@@ -5260,6 +5281,10 @@ func (ec *executionContext) childFields_Harness(ctx context.Context, field graph
 		return ec.fieldContext_Harness_trustBoundary(ctx, field)
 	case "availability":
 		return ec.fieldContext_Harness_availability(ctx, field)
+	case "enabled":
+		return ec.fieldContext_Harness_enabled(ctx, field)
+	case "disabledReason":
+		return ec.fieldContext_Harness_disabledReason(ctx, field)
 	case "availabilityDetail":
 		return ec.fieldContext_Harness_availabilityDetail(ctx, field)
 	case "certification":
@@ -7883,6 +7908,52 @@ func (ec *executionContext) _Harness_availability(ctx context.Context, field gra
 }
 func (ec *executionContext) fieldContext_Harness_availability(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Harness", field, false, false, "HarnessAvailability")
+}
+
+func (ec *executionContext) _Harness_enabled(ctx context.Context, field graphql.CollectedField, obj *model.Harness) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Harness_enabled(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Enabled, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Harness_enabled(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Harness", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Harness_disabledReason(ctx context.Context, field graphql.CollectedField, obj *model.Harness) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Harness_disabledReason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DisabledReason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Harness_disabledReason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Harness", field, false, false, "String")
 }
 
 func (ec *executionContext) _Harness_availabilityDetail(ctx context.Context, field graphql.CollectedField, obj *model.Harness) (ret graphql.Marshaler) {
@@ -20265,6 +20336,16 @@ func (ec *executionContext) _Harness(ctx context.Context, sel ast.SelectionSet, 
 		case "availability":
 			out.Values[i] = ec._Harness_availability(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "enabled":
+			out.Values[i] = ec._Harness_enabled(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "disabledReason":
+			out.Values[i] = ec._Harness_disabledReason(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		case "availabilityDetail":

@@ -212,6 +212,10 @@ type Harness struct {
 	TrustBoundary string `json:"trustBoundary"`
 	// Whether a run could start now.
 	Availability HarnessAvailability `json:"availability"`
+	// Whether the operator lets agents use it; a run on one that is not enabled is refused.
+	Enabled bool `json:"enabled"`
+	// Why it is not enabled; null when it is.
+	DisabledReason *string `json:"disabledReason"`
 	// What is missing and how to get it; null when nothing is, or for viewers who do not operate the deployment.
 	AvailabilityDetail *string `json:"availabilityDetail"`
 	// What has been proven about this exact adapter and harness version.
@@ -440,7 +444,8 @@ type PageInfo struct {
 	HasPreviousPage bool `json:"hasPreviousPage"`
 	// Cursor of the page's first edge; null when the page is empty.
 	StartCursor *string `json:"startCursor"`
-	// Cursor of the page's last edge: pass it as `after`; null when the page is empty.
+	// Pass it as `after` for the next page: the cursor of the last edge, or of a later place where what follows the last
+	// edge may not be shown. Null when nothing follows an empty page.
 	EndCursor *string `json:"endCursor"`
 }
 

@@ -1,0 +1,89 @@
+// Package resolvers turns GraphQL into calls of the engine and engine errors into stable codes. One file a noun.
+package resolvers
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+
+	"github.com/harness-engine/harness-engine/graph"
+)
+
+// Options are what the API is made of. All but Logger and Limits are required.
+type Options struct {
+	Guard    Guard
+	Agents   Agents
+	Catalog  Catalog
+	Sessions Sessions
+	Runs     Runs
+	Control  Control
+	Events   Events
+	Hub      Hub
+	Limits   Limits
+	Logger   *slog.Logger // nil: slog.Default()
+}
+
+// Limits of the API; a zero field takes the default.
+type Limits struct {
+	BatchEvents int           // most events in one batch of a subscription; default 256
+	HoldFor     time.Duration // how long a stream waits for an authorization that gives no answer; default 15 s
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.BatchEvents <= 0 {
+		l.BatchEvents = 256
+	}
+	if l.HoldFor <= 0 {
+		l.HoldFor = 15 * time.Second
+	}
+	return l
+}
+
+// Root resolves the schema. It implements graph.ResolverRoot.
+type Root struct {
+	Options
+}
+
+// New returns the resolvers. It fails when a required option is missing.
+func New(o Options) (*Root, error) {
+	for _, part := range []any{o.Guard, o.Agents, o.Catalog, o.Sessions, o.Runs, o.Control, o.Events, o.Hub} {
+		if part == nil {
+			return nil, errors.New("resolvers: a required option is missing")
+		}
+	}
+	o.Limits = o.Limits.withDefaults()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Root{Options: o}, nil
+}
+
+// Schema returns the executable schema with the directives and the cost of its lists.
+func (r *Root) Schema() graphql.ExecutableSchema {
+	c := graph.Config{Resolvers: r, Complexity: complexity()}
+	c.Directives.Authz = r.authorize
+	return graph.NewExecutableSchema(c)
+}
+
+// The nouns of the schema.
+func (r *Root) Query() graph.QueryResolver               { return queries{r} }
+func (r *Root) Mutation() graph.MutationResolver         { return mutations{r} }
+func (r *Root) Subscription() graph.SubscriptionResolver { return subscriptions{r} }
+func (r *Root) Viewer() graph.ViewerResolver             { return viewers{r} }
+func (r *Root) Agent() graph.AgentResolver               { return agents{r} }
+func (r *Root) Session() graph.SessionResolver           { return sessions{r} }
+func (r *Root) Run() graph.RunResolver                   { return runs{r} }
+func (r *Root) SessionBusy() graph.SessionBusyResolver   { return busySessions{r} }
+
+type (
+	queries       struct{ *Root }
+	mutations     struct{ *Root }
+	subscriptions struct{ *Root }
+	viewers       struct{ *Root }
+	agents        struct{ *Root }
+	sessions      struct{ *Root }
+	runs          struct{ *Root }
+	busySessions  struct{ *Root }
+)

@@ -1,0 +1,41 @@
+package resolvers
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/graph/model"
+)
+
+const sessionRunList = "sessionRuns"
+
+// Runs pages the runs of the session's epoch in their order.
+func (s sessions) Runs(ctx context.Context, obj *model.Session, first int64, after *string) (*model.RunConnection, error) {
+	size, err := checkFirst(first, maxFirst)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := decodeCursor(sessionRunList, after, 1)
+	if err != nil {
+		return nil, err
+	}
+	var afterOrd int64
+	if parts != nil {
+		if afterOrd, err = decodeNumber(parts[0]); err != nil {
+			return nil, err
+		}
+	}
+	page, err := s.Root.Runs.SessionRuns(ctx, obj.ID, obj.Epoch, afterOrd, size+1)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list runs of session %s: %w", obj.ID, err)
+	}
+	more := len(page) > size
+	if more {
+		page = page[:size]
+	}
+	return runConnection(page, func(r run.Run) string {
+		return encodeCursor(sessionRunList, strconv.FormatInt(r.Ord, 10))
+	}, more, after != nil)
+}

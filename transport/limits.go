@@ -1,0 +1,57 @@
+package transport
+
+import "time"
+
+// Limits of the edge; a zero field takes the default.
+type Limits struct {
+	MaxBodyBytes      int64         // of a request and of a WebSocket message; default 1 MiB
+	MaxHeaderBytes    int           // of a request's line and headers; default 32 KiB
+	MaxBodyDepth      int           // nesting of a request's JSON; default 64
+	MaxTokens         int           // lexical tokens of a document; default 4,000
+	MaxDepth          int           // levels of an operation's selections; default 20
+	MaxFields         int           // fields that an operation selects, fragments spread out; default 2,000
+	MaxComplexity     int           // cost of an operation, lists by page size; default 10,000
+	OperationTimeout  time.Duration // of a query or mutation; default 30 s
+	InitTimeout       time.Duration // for connection_init; default 10 s
+	WriteTimeout      time.Duration // for one WebSocket message to a slow reader; default 10 s
+	PingInterval      time.Duration // of WebSockets, and of comments on event streams; default 10 s
+	MaxSockets        int           // WebSockets at once; default 10,000
+	MaxSocketOps      int           // operations at once on one WebSocket; default 100
+	MaxQueryCache     int           // parsed documents kept; default 500
+	MaxCachedQuery    int           // longest document that is kept, bytes; default 16 KiB
+	ReadinessTimeout  time.Duration // of all readiness checks together; default 2 s
+	ReadinessCacheFor time.Duration // how long an answer of them is given again; default 1 s
+}
+
+func (l Limits) withDefaults() Limits {
+	count := func(n *int, to int) {
+		if *n <= 0 {
+			*n = to
+		}
+	}
+	wait := func(d *time.Duration, to time.Duration) {
+		if *d <= 0 {
+			*d = to
+		}
+	}
+	if l.MaxBodyBytes <= 0 {
+		l.MaxBodyBytes = 1 << 20
+	}
+	count(&l.MaxHeaderBytes, 32<<10)
+	count(&l.MaxBodyDepth, 64)
+	count(&l.MaxTokens, 4000)
+	count(&l.MaxDepth, 20)
+	count(&l.MaxFields, 2000)
+	count(&l.MaxComplexity, 10_000)
+	wait(&l.OperationTimeout, 30*time.Second)
+	wait(&l.InitTimeout, 10*time.Second)
+	wait(&l.WriteTimeout, 10*time.Second)
+	wait(&l.PingInterval, 10*time.Second)
+	count(&l.MaxSockets, 10_000)
+	count(&l.MaxSocketOps, 100)
+	count(&l.MaxQueryCache, 500)
+	count(&l.MaxCachedQuery, 16<<10)
+	wait(&l.ReadinessTimeout, 2*time.Second)
+	wait(&l.ReadinessCacheFor, time.Second)
+	return l
+}

@@ -1,0 +1,98 @@
+// Package transport is the HTTP edge: GraphQL over POST, GET, server-sent events and graphql-transport-ws, with
+// authentication, origin and size limits, health, the playground, and an orderly end.
+package transport
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/resolvers"
+	"github.com/harness-engine/harness-engine/transport/auth"
+	"github.com/harness-engine/harness-engine/transport/playground"
+)
+
+// Options configure a Server. API and Authenticator are required.
+type Options struct {
+	API            *resolvers.Root
+	Authenticator  auth.Authenticator
+	Checks         []Check  // what /readyz asks
+	AllowedOrigins []string // beside the server's own host: scheme://host[:port], exactly
+	Playground     bool     // serve /playground
+	Limits         Limits
+	Logger         *slog.Logger // nil: slog.Default()
+}
+
+// Server is the edge as one handler.
+type Server struct {
+	limits  Limits
+	auth    auth.Authenticator
+	origins map[string]bool
+	logger  *slog.Logger
+	checks  *readiness
+	handler http.Handler
+
+	// life ends at Drain; its cause says so to whoever is cut off.
+	life    context.Context
+	end     context.CancelCauseFunc
+	sockets atomic.Int64
+}
+
+// errDraining is what a client sees whose stream ends with the engine.
+var errDraining = problem.New(problem.Capacity, "the engine is shutting down").With("retryAfter", 1)
+
+// NewServer returns the edge. It listens to nothing; see HTTP.
+func NewServer(o Options) (*Server, error) {
+	if o.API == nil || o.Authenticator == nil {
+		return nil, errors.New("transport: a server needs the API and an authenticator")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	s := &Server{limits: o.Limits.withDefaults(), auth: o.Authenticator, origins: map[string]bool{}, logger: o.Logger}
+	for _, origin := range o.AllowedOrigins {
+		if err := checkOrigin(origin); err != nil {
+			return nil, err
+		}
+		s.origins[origin] = true
+	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	s.checks = newReadiness(o.Checks, s.limits, s.logger)
+
+	mux := http.NewServeMux()
+	mux.Handle("/graphql", s.admit(s.authenticate(s.wellFormed(s.graphQL(o.API)))))
+	mux.HandleFunc("GET /healthz", health)
+	mux.HandleFunc("GET /readyz", s.ready)
+	if o.Playground {
+		page := playground.Handler()
+		mux.Handle("GET /playground", page)
+		mux.Handle("GET /playground/", page)
+		mux.Handle("GET /{$}", http.RedirectHandler("/playground", http.StatusFound))
+	}
+	s.handler = secure(mux)
+	return s, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// HTTP returns an http.Server for the address with the limits that belong to a listener. There is no write timeout:
+// event streams are long, and every other answer is bounded by the operation's timeout.
+func (s *Server) HTTP(addr string) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: s, MaxHeaderBytes: s.limits.MaxHeaderBytes,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+	}
+}
+
+// Drain makes the server not ready, takes no new work and ends every stream, WebSockets with 1012. Call it before
+// http.Server.Shutdown, which waits for the requests that are in work.
+func (s *Server) Drain() { s.end(errDraining) }
+
+// draining reports whether Drain was called.
+func (s *Server) draining() bool { return s.life.Err() != nil }
