@@ -37,13 +37,14 @@ try {
   });
 
   await page.goto(url);
-  if (page.url().includes('token=')) complaints.push('the token is still in the address');
-  await execute(page, '{ viewer { subject canCreateAgent } }', /"subject":\s*"[^"]+"/);
+  await execute(page, 'Who', 'query Who { viewer { subject canCreateAgent } }', /"subject":\s*"[^"]+"/);
   await execute(
     page,
-    `subscription { runEvents(runId: "${runId}") { through caughtUp events { type } } }`,
+    'Watch',
+    `subscription Watch { runEvents(runId: "${runId}") { through caughtUp events { type } } }`,
     /run\.finished/,
   );
+  if (page.url().includes('token=')) complaints.push('the token is still in the address');
   await page.screenshot({ path: screenshot });
 } finally {
   await browser.close();
@@ -55,7 +56,7 @@ if (complaints.length > 0) {
 console.log('playground: query and subscription answered');
 
 // execute puts a document into the editor, runs it and waits until the answer shows what it must.
-async function execute(page, document, answer) {
+async function execute(page, name, document, answer) {
   const editor = page.locator('.graphiql-query-editor .monaco-editor').first();
   await editor.click();
   await page.keyboard.press('ControlOrMeta+A');
@@ -66,6 +67,8 @@ async function execute(page, document, answer) {
     data.setData('text/plain', text);
     window.document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
   }, document);
+  // The editor reads what was pasted a moment later; then the tab has the operation's name.
+  await page.locator('.graphiql-tab', { hasText: name }).waitFor();
   await page.locator('.graphiql-execute-button').click();
   const shown = page.locator('.graphiql-response .view-lines');
   const deadline = Date.now() + stepTimeout;
