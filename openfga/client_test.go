@@ -35,7 +35,7 @@ func between(t *testing.T, server *openfga.Embedded, handle func(serve http.Hand
 
 func connectTo(t *testing.T, endpoint, token string, change func(*openfga.ClientOptions)) (*openfga.Client, error) {
 	t.Helper()
-	o := openfga.ClientOptions{Endpoint: endpoint, Token: token, Logger: quiet()}
+	o := openfga.ClientOptions{Endpoint: endpoint, Token: token, Timeout: patience, Logger: quiet()}
 	if change != nil {
 		change(&o)
 	}
@@ -78,7 +78,7 @@ func TestOutageDenies(t *testing.T) {
 
 // Every answer that is not a clear yes or no is a no.
 func TestStrangeAnswersDeny(t *testing.T) {
-	server, _ := start(t)
+	server, patient := start(t)
 	var answer atomic.Pointer[http.HandlerFunc]
 	front := between(t, server, func(serve http.Handler, w http.ResponseWriter, r *http.Request) {
 		if f := answer.Load(); f != nil {
@@ -87,11 +87,13 @@ func TestStrangeAnswersDeny(t *testing.T) {
 		}
 		serve.ServeHTTP(w, r)
 	})
-	client, err := connectTo(t, front.URL, server.Token(), func(o *openfga.ClientOptions) { o.Timeout = 500 * time.Millisecond })
+	apply(t, patient, authz.Agent("a"), authz.AgentTuples("a", "olga")...)
+	client, err := connectTo(t, front.URL, server.Token(), func(o *openfga.ClientOptions) {
+		o.Timeout, o.StoreID, o.ModelID = time.Second, patient.StoreID(), patient.ModelID()
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, client, authz.Agent("a"), authz.AgentTuples("a", "olga")...)
 	check := authz.Check{User: "user:olga", Relation: authz.CanView, Object: authz.Agent("a")}
 	text := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -140,7 +142,7 @@ func TestStrangeAnswersDeny(t *testing.T) {
 			}
 		})
 	}
-	if !allowed(t, client, check) {
+	if !allowed(t, patient, check) {
 		t.Error("the owner is denied after the outages")
 	}
 }

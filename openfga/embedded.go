@@ -69,8 +69,8 @@ type Embedded struct {
 	closed   error
 }
 
-// migrating guards the global state of the migration library.
-var migrating sync.Mutex
+// opening guards the global state of the migration library, which opening a datastore touches too.
+var opening sync.Mutex
 
 // StartEmbedded migrates the file and starts a server on it. Close must be called. ctx bounds the start only.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err error) {
@@ -85,18 +85,9 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err err
 	if err != nil {
 		return nil, fmt.Errorf("failed to prepare authorization database: %w", err)
 	}
-	migrating.Lock()
-	err = migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: openTimeout, PingTimeout: openTimeout, Logger: log})
-	migrating.Unlock()
+	datastore, err := openDatastore(ctx, uri, log)
 	if err != nil {
-		return nil, fmt.Errorf("failed to migrate authorization database: %w", err)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("failed to start authorization server: %w", err)
-	}
-	datastore, err := sqlite.New(uri, sqlcommon.NewConfig(sqlcommon.WithLogger(log)))
-	if err != nil {
-		return nil, fmt.Errorf("failed to open authorization database: %w", err)
+		return nil, err
 	}
 	service, err := server.NewServerWithOpts(
 		server.WithDatastore(datastore),
@@ -118,6 +109,23 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err err
 		return nil, errors.Join(fmt.Errorf("failed to serve authorization: %w", err), e.Close(context.WithoutCancel(ctx)))
 	}
 	return e, nil
+}
+
+func openDatastore(ctx context.Context, uri string, log fgalog.Logger) (*sqlite.Datastore, error) {
+	opening.Lock()
+	defer opening.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("failed to open authorization database: %w", err)
+	}
+	err := migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: openTimeout, PingTimeout: openTimeout, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("failed to migrate authorization database: %w", err)
+	}
+	datastore, err := sqlite.New(uri, sqlcommon.NewConfig(sqlcommon.WithLogger(log)))
+	if err != nil {
+		return nil, fmt.Errorf("failed to open authorization database: %w", err)
+	}
+	return datastore, nil
 }
 
 // Endpoint is the server's URL, for instance "http://127.0.0.1:40123".

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -35,9 +36,14 @@ func startOn(t testing.TB, path string) *openfga.Embedded {
 	return server
 }
 
+// patience is the timeout of clients whose server is to answer: the race detector makes SQLite many times slower.
+const patience = 30 * time.Second
+
 func connect(t testing.TB, server *openfga.Embedded) *openfga.Client {
 	t.Helper()
-	client, err := openfga.NewClient(t.Context(), openfga.ClientOptions{Endpoint: server.Endpoint(), Token: server.Token(), Logger: quiet()})
+	client, err := openfga.NewClient(t.Context(), openfga.ClientOptions{
+		Endpoint: server.Endpoint(), Token: server.Token(), Timeout: patience, Logger: quiet(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

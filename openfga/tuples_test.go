@@ -44,7 +44,7 @@ func people(n int) []string {
 // Whatever was there before, afterwards exactly the desired tuples are, and those of other objects are untouched.
 func TestApplyMakesItSo(t *testing.T) {
 	_, client := start(t)
-	subjects := people(5)
+	subjects := people(3)
 	relations := []string{authz.RelationOwner, authz.RelationEditor, authz.RelationRunner, authz.RelationViewer}
 	bystander := authz.Agent("bystander")
 	apply(t, client, bystander, authz.AgentTuples("bystander", "olga")...)
@@ -53,28 +53,28 @@ func TestApplyMakesItSo(t *testing.T) {
 		desired := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) authz.Tuple {
 			return tuple("user:"+rapid.SampledFrom(subjects).Draw(rt, "subject"), rapid.SampledFrom(relations).Draw(rt, "relation"), "agent:a")
 		}), 0, 12).Draw(rt, "desired")
-		for range 2 { // a second time changes nothing
+		for range rapid.IntRange(1, 2).Draw(rt, "times") { // a second time changes nothing
 			if err := client.Apply(t.Context(), object, desired); err != nil {
 				rt.Fatal(err)
 			}
-			want := map[authz.Tuple]bool{}
-			for _, d := range desired {
-				want[d] = true
+		}
+		want := map[authz.Tuple]bool{}
+		for _, d := range desired {
+			want[d] = true
+		}
+		var checks []authz.Check
+		for _, relation := range relations {
+			for _, s := range subjects {
+				checks = append(checks, authz.Check{User: "user:" + s, Relation: relation, Object: object, Fresh: true})
 			}
-			var checks []authz.Check
-			for _, relation := range relations {
-				for _, s := range subjects {
-					checks = append(checks, authz.Check{User: "user:" + s, Relation: relation, Object: object, Fresh: true})
-				}
-			}
-			answers, err := client.CheckAll(t.Context(), checks)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			for i, c := range checks {
-				if answers[i] != want[tuple(c.User, c.Relation, "agent:a")] {
-					rt.Fatalf("%s %s: %v", c.User, c.Relation, answers[i])
-				}
+		}
+		answers, err := client.CheckAll(t.Context(), checks)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for i, c := range checks {
+			if answers[i] != want[tuple(c.User, c.Relation, "agent:a")] {
+				rt.Fatalf("%s %s: %v", c.User, c.Relation, answers[i])
 			}
 		}
 	})
@@ -85,7 +85,7 @@ func TestApplyMakesItSo(t *testing.T) {
 
 func TestApplyMoreThanOneWriteTakes(t *testing.T) {
 	_, client := start(t)
-	object, subjects := authz.Agent("a"), people(250)
+	object, subjects := authz.Agent("a"), people(230)
 	var many []authz.Tuple
 	for _, s := range subjects {
 		many = append(many, tuple("user:"+s, authz.RelationRunner, "agent:a"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -13,6 +14,8 @@ const (
 	// DefaultInterval is the pause between two sweeps of Reconciler.Run.
 	DefaultInterval = 10 * time.Second
 	sweepPage       = 100
+	// doubtAge is how long a write that got no answer may still take effect: longer than servers work on a request.
+	doubtAge = 10 * time.Second
 	// maxRounds bounds how often one settling follows a document that changes under it.
 	maxRounds = 8
 )
@@ -53,13 +56,18 @@ type ReconcilerOptions struct {
 
 // Reconciler brings tuples in line with documents: the document says what should hold, the reconciler makes it so and
 // records that in the document. It applies state, not operations, serially per object within this process. It may be
-// interrupted at any point: what was begun is finished by a later call.
+// interrupted at any point: what was begun is finished by a later call. A write that got no answer may take effect
+// late, over a newer state; such objects are remembered and applied once more when that can no longer happen.
 type Reconciler struct {
 	documents Documents
 	tuples    Tuples
 	interval  time.Duration
 	logger    *slog.Logger
 	locks     Locks
+	now       func() time.Time
+
+	mu     sync.Mutex
+	doubts map[Object]time.Time // when the last write failed that may still take effect
 }
 
 // NewReconciler returns a Reconciler. It starts nothing.
@@ -73,7 +81,14 @@ func NewReconciler(o ReconcilerOptions) (*Reconciler, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Reconciler{documents: o.Documents, tuples: o.Tuples, interval: o.Interval, logger: o.Logger}, nil
+	return &Reconciler{
+		documents: o.Documents,
+		tuples:    o.Tuples,
+		interval:  o.Interval,
+		logger:    o.Logger,
+		now:       time.Now,
+		doubts:    map[Object]time.Time{},
+	}, nil
 }
 
 // Settle settles one document; call it right after the write that changed the outbox. When it returns nil the
@@ -84,23 +99,26 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 		return fmt.Errorf("failed to settle tuples of %s: %w", object, err)
 	}
 	defer unlock()
+	doubted, doubtful := r.doubt(object)
+	begun := r.now()
 	applied := int64(-1) // revision of the state that this call applied last
 	for range maxRounds {
 		d, found, err := r.documents.Document(ctx, object)
 		if err != nil {
 			return fmt.Errorf("failed to read document of %s: %w", object, err)
 		}
-		if !found {
-			return nil
-		}
 		// Another process may have settled a newer state while this one applied an older: the newer state is applied
 		// again before this call is content.
-		if d.Settled && (applied < 0 || applied == d.Outbox.DesiredRev) {
+		if !found || (d.Settled && (applied == d.Outbox.DesiredRev || (applied < 0 && !doubtful))) {
+			if doubtful && begun.Sub(doubted) >= doubtAge {
+				r.trust(object)
+			}
 			return nil
 		}
 		// The tuples are applied even when the outbox says that they were: what is unsettled by its state alone may
 		// come from a crash between applying and marking.
 		if err := r.tuples.Apply(ctx, object, d.Outbox.Desired); err != nil {
+			r.distrust(object)
 			return fmt.Errorf("failed to apply tuples of %s: %w", object, err)
 		}
 		applied = d.Outbox.DesiredRev
@@ -108,16 +126,63 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 			continue
 		}
 		if err := r.documents.MarkApplied(ctx, d); err != nil && !errors.Is(err, ErrChanged) {
+			r.distrust(object)
 			return fmt.Errorf("failed to mark tuples of %s applied: %w", object, err)
 		}
 	}
+	r.distrust(object)
 	return fmt.Errorf("failed to settle tuples of %s: the document changed %d times meanwhile", object, maxRounds)
 }
 
-// Sweep settles every unsettled document once and returns how many it settled. One document that fails does not
-// hold up the others; the errors are joined. When the authorization service is unavailable the sweep ends at once.
+func (r *Reconciler) doubt(o Object) (since time.Time, doubtful bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since, doubtful = r.doubts[o]
+	return since, doubtful
+}
+
+func (r *Reconciler) distrust(o Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubts[o] = r.now()
+}
+
+func (r *Reconciler) trust(o Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.doubts, o)
+}
+
+// ripe lists the objects whose failed writes can no longer take effect.
+func (r *Reconciler) ripe() []Object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var objects []Object
+	for o, since := range r.doubts {
+		if r.now().Sub(since) >= doubtAge {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// Sweep settles every unsettled document once, and those with a failed write that can no longer take effect, and
+// returns how many it settled. One document that fails does not hold up the others; the errors are joined. When the
+// authorization service is unavailable the sweep ends at once.
 func (r *Reconciler) Sweep(ctx context.Context) (settled int, err error) {
 	var failed []error
+	settle := func(o Object) (goOn bool) {
+		switch err := r.Settle(ctx, o); {
+		case err == nil:
+			settled++
+		case errors.Is(err, ErrUnavailable), ctx.Err() != nil:
+			failed = append(failed, err)
+			return false
+		default:
+			failed = append(failed, err)
+		}
+		return true
+	}
 	after := ""
 	for {
 		page, err := r.documents.Unsettled(ctx, after, sweepPage)
@@ -126,19 +191,20 @@ func (r *Reconciler) Sweep(ctx context.Context) (settled int, err error) {
 		}
 		for _, d := range page {
 			after = d.Object.ID
-			switch err := r.Settle(ctx, d.Object); {
-			case err == nil:
-				settled++
-			case errors.Is(err, ErrUnavailable), ctx.Err() != nil:
-				return settled, errors.Join(append(failed, err)...)
-			default:
-				failed = append(failed, err)
+			if !settle(d.Object) {
+				return settled, errors.Join(failed...)
 			}
 		}
 		if len(page) < sweepPage {
-			return settled, errors.Join(failed...)
+			break
 		}
 	}
+	for _, o := range r.ripe() {
+		if !settle(o) {
+			break
+		}
+	}
+	return settled, errors.Join(failed...)
 }
 
 // Run sweeps at once and then after each interval, until ctx ends. Errors are logged; it never gives up.
