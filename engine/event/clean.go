@@ -294,11 +294,12 @@ func (c *cleaner) toolFinished(e Event, d ToolFinished) Data {
 	if c.err != nil {
 		return d
 	}
+	cut := d.Truncated // by the harness itself
 	d.Truncated = true // room for the flag, whether it will be needed or not
 	e.Data = d
 	room := c.b.EventBytes - c.encodedSize(e)
 	d.Result = cutEncoded(result, room)
-	d.Truncated = len(d.Result) < len(result)
+	d.Truncated = cut || len(d.Result) < len(result)
 	return d
 }
 
