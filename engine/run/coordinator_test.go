@@ -661,6 +661,25 @@ func TestRecoverCutOffAdmissions(t *testing.T) {
 		t.Fatalf("with key: %+v, %v", r, err)
 	}
 
+	// Cleared between its admission and its being queued, by an engine that died before it cancelled.
+	cleared := insert("", true)
+	b, err := w.store.Session(w.ctx, cleared.SessionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.store.UpdateSession(w.ctx, session.Clear(b, session.Op{ID: "z", Now: time.Now()})); err != nil {
+		t.Fatal(err)
+	}
+	e.leave()
+	e = w.boot(run.Limits{})
+	if err := e.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if end := last[event.RunCancelled](t, e.events(cleared.ID)); end.Reason != event.CancelSessionCleared {
+		t.Fatalf("cleared run ended as %+v", end)
+	}
+	w.settled(cleared.ID)
+
 	w.allowed = false
 	denied := insert("", true)
 	e.leave()

@@ -32,7 +32,7 @@ type execution struct {
 	run   Run
 	b     session.Binding // as of the last transition that this execution made or saw
 	lease session.Lease
-	epoch int64 // the run's, which the binding may have left by a clear
+	epoch int64 // the run's, which the binding may have left by a clear; 0 until it is queued
 	log   *slog.Logger
 
 	recovered bool // the run was taken over; authorization and harness are checked again before it is dispatched
@@ -44,7 +44,7 @@ type execution struct {
 
 func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
 	l, _ := b.Lease()
-	return &execution{c: c, run: r, b: b, lease: l, epoch: r.Epoch, stopping: make(chan struct{}),
+	return &execution{c: c, run: r, b: b, lease: l, stopping: make(chan struct{}),
 		log: c.Log.With("run", r.ID, "session", b.ID, "lease_gen", l.Gen)}
 }
 
@@ -91,8 +91,19 @@ func (x *execution) drive(ctx context.Context) {
 }
 
 func (x *execution) steps(ctx context.Context) error {
-	if x.run.CancelReason != "" {
+	r, err := x.c.queue(ctx, x.run, x.b)
+	if err != nil {
+		return err
+	}
+	x.run, x.epoch = r, r.Epoch
+	if r.Status == StatusRejected { // decided before this admission, which is taken back
+		return x.free(ctx)
+	}
+	switch {
+	case x.run.CancelReason != "":
 		x.cancel(x.run.CancelReason)
+	case x.b.Draining == x.run.ID: // the engine that cleared the conversation died before it asked for the cancel
+		x.cancel(event.CancelSessionCleared)
 	}
 	w, err := event.OpenWriter(ctx, event.WriterConfig{
 		Log: x.c.Events, Publish: x.c.Publish, RunID: x.run.ID, SessionID: x.run.SessionID,
@@ -126,6 +137,17 @@ func (x *execution) steps(ctx context.Context) error {
 	}
 	p.ackAll(ctx)
 	return nil
+}
+
+// free gives the binding back for a run that must not run.
+func (x *execution) free(ctx context.Context) error {
+	err := x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Finish(b, x.lease, op)
+	})
+	if errors.Is(err, session.ErrUnchanged) {
+		return nil
+	}
+	return err
 }
 
 // begin seats the run on a worker, logs run.started and only then starts the turn. A run that cannot have a worker, or

@@ -76,13 +76,6 @@ func (c *Coordinator) takeOver(ctx context.Context, sessionID string) (claim, bo
 	if err != nil {
 		return claim{}, false, fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
 	}
-	if r.Status == StatusRejected {
-		c.free(ctx, b)
-		return claim{}, false, nil
-	}
-	if r, err = c.queue(ctx, r, b); err != nil {
-		return claim{}, false, err
-	}
 	c.Log.Info("run taken over", "run", r.ID, "session", b.ID, "status", r.Status, "lease_gen", b.Active.Gen)
 	return claim{run: r, binding: b}, true, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -149,18 +150,17 @@ func (c *Coordinator) admit(ctx context.Context, r Run, key session.Key, pin ses
 	case err != nil && !errors.Is(err, session.ErrUnchanged):
 		return Run{}, err
 	}
-	r, err = c.queue(ctx, r, b)
-	if err != nil {
-		return Run{}, err
-	}
-	if r.Status == StatusRejected { // decided by another caller, between our read of the run and our admission
-		c.free(ctx, b)
-		return Run{}, refusal(*r.Refusal)
-	}
-	if b.Active.Owner == c.Boot {
+	queued, err := c.queue(ctx, r, b)
+	if b.Active.Owner == c.Boot { // whatever became of queue: the binding is taken, and the execution uses or frees it
 		c.launch(r, b, false)
 	}
-	return r, nil
+	switch {
+	case err != nil:
+		return Run{}, err
+	case queued.Status == StatusRejected: // by another caller, between our read of the run and our admission
+		return Run{}, refusal(*queued.Refusal)
+	}
+	return queued, nil
 }
 
 // queue writes what admission decided into the run document, once.
@@ -171,6 +171,9 @@ func (c *Coordinator) queue(ctx context.Context, r Run, b session.Binding) (Run,
 		}
 		r.Status, r.Ord, r.Epoch = StatusQueued, b.Active.Ord, b.Epoch
 		r.AgentVersion, r.Harness = b.AgentVersion, b.Harness
+		if b.Draining == r.ID { // cleared before it was queued: it belongs to the epoch before, and only ends
+			r.Epoch, r.CancelReason = b.Epoch-1, event.CancelSessionCleared
+		}
 		return true
 	})
 }
@@ -192,17 +195,6 @@ func (c *Coordinator) reject(ctx context.Context, r Run, why Refusal) (Run, erro
 		return r, nil
 	}
 	return Run{}, refusal(*r.Refusal)
-}
-
-// free gives up an admission that must not run.
-func (c *Coordinator) free(ctx context.Context, b session.Binding) {
-	l, _ := b.Lease()
-	_, err := session.Mutate(ctx, c.Sessions, b.ID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Finish(b, l, op)
-	})
-	if err != nil && !errors.Is(err, session.ErrUnchanged) {
-		c.Log.Error("admission not freed", "session", b.ID, "run", l.Run, "error", err)
-	}
 }
 
 func busy(activeRun string) Refusal {
