@@ -720,7 +720,7 @@ func TestRecoverBetweenSteps(t *testing.T) {
 	}
 	b.Rev++
 	b.LeaseGen++
-	b.Active = &session.Active{Run: r.ID, Ord: 1, Gen: b.LeaseGen}
+	b.Active = &session.Active{Run: r.ID, Ord: 1, Epoch: 1, Pin: session.Pin{AgentVersion: 1, Harness: "scripted"}, Gen: b.LeaseGen}
 	if err := w.store.UpdateSession(w.ctx, b); err != nil {
 		t.Fatal(err)
 	}

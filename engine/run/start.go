@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
-	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -169,11 +168,8 @@ func (c *Coordinator) queue(ctx context.Context, r Run, b session.Binding) (Run,
 		if r.Status != StatusAdmitting {
 			return false
 		}
-		r.Status, r.Ord, r.Epoch = StatusQueued, b.Active.Ord, b.Epoch
-		r.AgentVersion, r.Harness = b.AgentVersion, b.Harness
-		if b.Draining == r.ID { // cleared before it was queued: it belongs to the epoch before, and only ends
-			r.Epoch, r.CancelReason = b.Epoch-1, event.CancelSessionCleared
-		}
+		r.Status, r.Ord, r.Epoch = StatusQueued, b.Active.Ord, b.Active.Epoch
+		r.AgentVersion, r.Harness = b.Active.Pin.AgentVersion, b.Active.Pin.Harness
 		return true
 	})
 }

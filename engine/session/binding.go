@@ -43,6 +43,8 @@ type Key struct {
 type Active struct {
 	Run   string `json:"run"`
 	Ord   int64  `json:"ord"`   // position among the binding's runs
+	Epoch int64  `json:"epoch"` // that it was admitted in; the binding's, unless it drains
+	Pin   Pin    `json:"pin"`   // what it runs
 	Gen   int64  `json:"gen"`   // lease generation of the owner
 	Owner string `json:"owner"` // boot nonce of the owning engine
 	Beat  int64  `json:"beat"`  // raised by the owner while it lives

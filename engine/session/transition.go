@@ -36,8 +36,8 @@ type Lease struct {
 
 // Pin is the agent version that an epoch stays on.
 type Pin struct {
-	AgentVersion int64
-	Harness      string
+	AgentVersion int64  `json:"agentVersion"`
+	Harness      string `json:"harness"`
 }
 
 // New makes the first revision of a binding.
@@ -72,11 +72,11 @@ func Admit(b Binding, run, owner string, pin Pin, op Op) (Binding, error) {
 	}
 	n := b.next(op)
 	n.LeaseGen++
-	n.Active = &Active{Run: run, Ord: n.NextOrd, Gen: n.LeaseGen, Owner: owner}
-	n.NextOrd++
 	if n.AgentVersion == 0 {
 		n.AgentVersion, n.Harness = pin.AgentVersion, pin.Harness
 	}
+	n.Active = &Active{Run: run, Ord: n.NextOrd, Epoch: n.Epoch, Pin: Pin{n.AgentVersion, n.Harness}, Gen: n.LeaseGen, Owner: owner}
+	n.NextOrd++
 	return n, nil
 }
 
@@ -189,7 +189,9 @@ func (b Binding) Check() error {
 		return fmt.Errorf("session %s: active run has lease generation %d of %d", b.ID, b.Active.Gen, b.LeaseGen)
 	case b.Active != nil && (b.Active.Ord < 1 || b.Active.Ord >= b.NextOrd):
 		return fmt.Errorf("session %s: active run has order %d, next is %d", b.ID, b.Active.Ord, b.NextOrd)
-	case b.Active != nil && b.Draining == "" && b.AgentVersion == 0:
+	case b.Active != nil && (b.Draining != "") != (b.Active.Epoch < b.Epoch):
+		return fmt.Errorf("session %s: active run of epoch %d, binding of %d, draining %q", b.ID, b.Active.Epoch, b.Epoch, b.Draining)
+	case b.Active != nil && b.Active.Pin.AgentVersion == 0:
 		return fmt.Errorf("session %s: active run without a pinned version", b.ID)
 	case b.Draining != "" && (b.Active == nil || b.Active.Run != b.Draining):
 		return fmt.Errorf("session %s: draining %s, which is not active", b.ID, b.Draining)
