@@ -25,7 +25,7 @@ type checkpointer struct {
 	committer *committer
 	logger    *slog.Logger
 	added     atomic.Int64 // bytes since the last checkpoint, about
-	walBytes  atomic.Int64 // bytes of the log that were in use at the last checkpoint
+	walBytes  atomic.Int64 // bytes of the log that the last checkpoint could not set free
 	wake      chan struct{}
 	cancel    context.CancelFunc
 	ctx       context.Context //nolint:containedctx // the life of the loop, ended by close
@@ -81,8 +81,11 @@ func (k *checkpointer) run() bool {
 	}
 	switch {
 	case err == nil:
+		if done.complete() {
+			k.walBytes.Store(0) // the next write begins the log anew
+			return true
+		}
 		k.walBytes.Store(done.bytes())
-		return done.complete()
 	case k.ctx.Err() != nil:
 	case untrusted(err):
 		_ = k.committer.poison(fmt.Errorf("failed to checkpoint: %w", err))

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ type committer struct {
 	tx      *tx
 	disk    *disk
 	logger  *slog.Logger
+	grace   time.Duration     // see graceAfterGivingUp
 	grown   func(bytes int64) // told after each commit how much the write-ahead log may have grown
 	cramped func()            // told when there was no room: a checkpoint may give the write-ahead log room again
 
@@ -61,7 +63,7 @@ type committer struct {
 
 func newCommitter(conn *sql.Conn, d *disk, logger *slog.Logger) *committer {
 	return &committer{
-		conn: conn, tx: newTx(conn), disk: d, logger: logger, grown: func(int64) {}, cramped: func() {},
+		conn: conn, tx: newTx(conn), disk: d, logger: logger, grace: graceAfterGivingUp, grown: func(int64) {}, cramped: func() {},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
 }
@@ -90,13 +92,13 @@ func (c *committer) do(ctx context.Context, w *write) error {
 	if c.withdraw(w) {
 		return withdrawn(ctx)
 	}
-	timer := time.NewTimer(graceAfterGivingUp)
+	timer := time.NewTimer(c.grace)
 	defer timer.Stop()
 	select {
 	case err := <-w.done:
 		return err
 	case <-timer.C:
-		return abandoned(ctx, graceAfterGivingUp)
+		return abandoned(ctx, c.grace)
 	}
 }
 
@@ -174,6 +176,12 @@ func (c *committer) loop() {
 				break
 			}
 			c.commit(group)
+			if len(group) > 1 {
+				// Let the callers that were just answered queue their next writes, so that these share the next
+				// commit instead of the one after it. Measured: half as much again with 4 and 16 writers, no cost
+				// to one. It is a turn of the scheduler, not a delay.
+				runtime.Gosched()
+			}
 		}
 		if err := c.failure(); err != nil {
 			c.refuse(err)

@@ -73,6 +73,14 @@ func untrusted(err error) bool {
 	return false
 }
 
+// foreign adds ErrForeignFile to the failure of a file that is no database.
+func foreign(err error) error {
+	if primary(err) == lib.SQLITE_NOTADB {
+		return fmt.Errorf("%w: %w", ErrForeignFile, err)
+	}
+	return err
+}
+
 // isUnique reports a violated unique index, and isPrimaryKey a taken primary key.
 func isUnique(err error) bool     { return code(err) == lib.SQLITE_CONSTRAINT_UNIQUE }
 func isPrimaryKey(err error) bool { return code(err) == lib.SQLITE_CONSTRAINT_PRIMARYKEY }

@@ -53,11 +53,8 @@ func loadMigrations(files fs.FS) ([]migration, error) {
 	return out, nil
 }
 
-// migrate brings the schema to the last step, or refuses: a file of something else, a changed step, a newer schema.
+// migrate brings the schema to the last step, or refuses: a changed step, a newer schema.
 func migrate(ctx context.Context, conn *sql.Conn, steps []migration) (applied int, err error) {
-	if err := claimFile(ctx, conn); err != nil {
-		return 0, err
-	}
 	done, err := appliedMigrations(ctx, conn)
 	if err != nil {
 		return 0, err
@@ -81,14 +78,15 @@ func migrate(ctx context.Context, conn *sql.Conn, steps []migration) (applied in
 	return applied, nil
 }
 
-// claimFile marks an empty database as ours and refuses one that belongs to something else.
+// claimFile marks an empty database as ours and refuses one that belongs to something else, before anything of it is
+// changed.
 func claimFile(ctx context.Context, conn *sql.Conn) error {
 	var appID, tables int
 	if err := conn.QueryRowContext(ctx, "PRAGMA application_id").Scan(&appID); err != nil {
-		return fmt.Errorf("failed to read application id: %w", err)
+		return foreign(fmt.Errorf("failed to read application id: %w", err))
 	}
 	if err := conn.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema").Scan(&tables); err != nil {
-		return fmt.Errorf("failed to read schema: %w", err)
+		return foreign(fmt.Errorf("failed to read schema: %w", err))
 	}
 	switch {
 	case appID == applicationID:

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
-
-	lib "modernc.org/sqlite/lib"
 )
 
 // Connections. The waiting time is for the short moments in which a checkpoint holds the writer's lock.
@@ -68,9 +66,6 @@ func prepareFolder(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		if err := os.Chmod(path, 0o600); err != nil {
-			return fmt.Errorf("failed to protect database file: %w", err)
-		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("failed to make database file: %w", err)
@@ -96,12 +91,12 @@ func syncFolder(folder string) error {
 
 // prepareDatabase recovers and empties the write-ahead log, and brings the schema up to date. It checkpoints twice:
 // what an earlier process left is made safe before anything is added, and the migrations are not left in the log.
-func prepareDatabase(ctx context.Context, conn *sql.Conn) (applied int, err error) {
+func prepareDatabase(ctx context.Context, conn *sql.Conn, path string) (applied int, err error) {
+	if err := claimFile(ctx, conn); err != nil {
+		return 0, err
+	}
 	var mode string
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
-		if primary(err) == lib.SQLITE_NOTADB {
-			return 0, fmt.Errorf("%w: %w", ErrForeignFile, err)
-		}
 		return 0, fmt.Errorf("failed to set write-ahead logging: %w", err)
 	}
 	if mode != "wal" {
@@ -119,6 +114,9 @@ func prepareDatabase(ctx context.Context, conn *sql.Conn) (applied int, err erro
 	}
 	if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
 		return applied, fmt.Errorf("failed to checkpoint: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil { // an operator may have copied it here with another mode
+		return applied, fmt.Errorf("failed to protect database file: %w", err)
 	}
 	return applied, nil
 }

@@ -15,6 +15,9 @@ const (
 	getSession    = "SELECT body FROM sessions WHERE id = ?"
 	busySessions  = "SELECT id FROM sessions WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?"
 
+	// The condition is the one of the index sessions_pinned.
+	pinnedSessions = "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE environment = ? AND agent = ? AND json_extract(body, '$.agentVersion') <> 0 LIMIT ?)"
+
 	sessionsOfOwner = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND id < ? ORDER BY id DESC LIMIT ?"
 	sessionsOfAgent = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND agent = ? AND id < ? ORDER BY id DESC LIMIT ?"
 )
@@ -73,6 +76,21 @@ func (s *Store) SessionsOf(ctx context.Context, environment, subject, agentID, b
 		return list[session.Binding](ctx, s, "sessions", sessionsOfOwner, environment, subject, before, limit)
 	}
 	return list[session.Binding](ctx, s, "sessions", sessionsOfAgent, environment, subject, agentID, before, limit)
+}
+
+// PinnedSessions implements session.Store.
+func (s *Store) PinnedSessions(ctx context.Context, environment, agentID string, limit int) (n int, err error) {
+	if err := checkPage(limit, environment, agentID); err != nil {
+		return 0, fmt.Errorf("failed to count sessions: %w", err)
+	}
+	stmt, err := s.query(ctx, pinnedSessions)
+	if err == nil {
+		err = stmt.QueryRowContext(ctx, environment, agentID, limit).Scan(&n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("failed to count sessions of agent %s: %w", agentID, err)
+	}
+	return n, nil
 }
 
 // BusySessions implements session.Store.

@@ -130,9 +130,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	conn, err := s.writer.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("failed to connect: %w", err)
+		return nil, foreign(fmt.Errorf("failed to connect: %w", err))
 	}
-	applied, err := prepareDatabase(ctx, conn)
+	applied, err := prepareDatabase(ctx, conn, o.Path)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -148,7 +148,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	}
 	s.committer = newCommitter(conn, s.disk, o.Logger)
 	s.checkpoints = newCheckpointer(s.checks, s.committer, o)
-	s.committer.grown = s.checkpoints.grown
+	s.committer.grown, s.committer.cramped = s.checkpoints.grown, s.checkpoints.kick
 	go s.committer.loop()
 	go s.checkpoints.loop()
 	o.Logger.Info("store is open", "path", o.Path, "migrations", applied, "took", time.Since(begun))

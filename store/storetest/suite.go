@@ -82,6 +82,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"log/giving up", logGivingUp},
 		{"fence/stale writer", fenceStaleWriter},
 		{"fence/race", fenceRace},
+		{"fence/real writers", fenceRealWriters},
 		{"sessions/round trip and conflicts", sessionConflicts},
 		{"sessions/one winner", sessionOneWinner},
 		{"sessions/no lost update", sessionNoLostUpdate},
