@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gowebpki/jcs"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
@@ -103,6 +104,11 @@ func checkClosed(v any, path string, root bool) error {
 func (s *optionsSchema) review(raw json.RawMessage) []agent.Issue {
 	if len(raw) == 0 {
 		raw = json.RawMessage(`{}`)
+	}
+	// Canonical numbers are small: the validator would expand 1e999999999 to its digits.
+	raw, err := jcs.Transform(raw)
+	if err != nil {
+		return []agent.Issue{optionIssue(optionsPath, "is not well-formed JSON")}
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
