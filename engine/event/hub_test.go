@@ -1,0 +1,554 @@
+package event_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/event/eventtest"
+)
+
+// scene is a run with a writer, a log and a hub. Where the hub should miss a hint, hints is switched off.
+type scene struct {
+	log   *eventtest.Log
+	hub   *event.Hub
+	w     *event.Writer
+	hints atomic.Bool
+}
+
+func newScene(t testing.TB, o event.HubOptions) *scene {
+	t.Helper()
+	s := &scene{log: eventtest.NewLog()}
+	o.Log = s.log
+	s.hub = event.NewHub(o)
+	s.hints.Store(true)
+	cfg := config(s.log, 1)
+	cfg.Publish = func(c event.Chunk) {
+		if s.hints.Load() {
+			s.hub.Publish(c)
+		}
+	}
+	w, err := event.OpenWriter(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.w = w
+	return s
+}
+
+func (s *scene) say(t testing.TB, events ...event.Event) {
+	t.Helper()
+	if _, err := s.w.Append(t.Context(), batch(events...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reader follows a subscription to its end and keeps every sequence.
+type reader struct {
+	mu   sync.Mutex
+	seqs []int64
+	err  error
+	done chan struct{}
+}
+
+func follow(ctx context.Context, sub *event.Subscription, max int) *reader {
+	r := &reader{done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		for {
+			d, err := sub.Next(ctx, max)
+			r.mu.Lock()
+			if err != nil {
+				r.err = err
+				r.mu.Unlock()
+				return
+			}
+			for _, e := range d.Events {
+				r.seqs = append(r.seqs, e.Sequence)
+			}
+			r.mu.Unlock()
+		}
+	}()
+	return r
+}
+
+func (r *reader) seen() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int64(nil), r.seqs...)
+}
+
+// consecutive fails unless seqs is from, from+1, ..., through.
+func consecutive(t testing.TB, seqs []int64, from, through int64) {
+	t.Helper()
+	if int64(len(seqs)) != through-from+1 {
+		t.Fatalf("%d events, want %d to %d: %v", len(seqs), from, through, seqs)
+	}
+	for i, s := range seqs {
+		if s != from+int64(i) {
+			t.Fatalf("event %d where %d should be", s, from+int64(i))
+		}
+	}
+}
+
+func TestHubFollowsARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		early := follow(t.Context(), s.hub.Subscribe("run_1", 0), 100) // before the run has a log
+		synctest.Wait()
+		s.say(t, started, opened)
+		synctest.Wait()
+		consecutive(t, early.seen(), 1, 2)
+		joins := follow(t.Context(), s.hub.Subscribe("run_1", 0), 1) // one at a time
+		middle := follow(t.Context(), s.hub.Subscribe("run_1", 1), 100)
+		beyond := follow(t.Context(), s.hub.Subscribe("run_1", 4), 100) // past the end of a live run: waits
+		for range 3 {
+			s.say(t, delta("x"))
+			synctest.Wait()
+		}
+		consecutive(t, beyond.seen(), 5, 5)
+		s.say(t, finished)
+		for from, r := range map[int64]*reader{1: early, 2: middle, 5: beyond} {
+			<-r.done
+			consecutive(t, r.seen(), from, 7)
+			if r.err != io.EOF {
+				t.Errorf("reader ends with %v", r.err)
+			}
+		}
+		<-joins.done
+		consecutive(t, joins.seen(), 1, 7)
+	})
+}
+
+func TestHubEndedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started, opened, delta("x"), finished)
+		for _, after := range []int64{5, 6, 1000} {
+			sub := s.hub.Subscribe("run_1", after)
+			for range 2 {
+				if _, err := sub.Next(t.Context(), 10); err != io.EOF {
+					t.Errorf("after %d: %v", after, err)
+				}
+			}
+		}
+		for _, after := range []int64{-3, 0, 4} {
+			sub := s.hub.Subscribe("run_1", after)
+			d, err := sub.Next(t.Context(), 10)
+			if err != nil || d.Through != 5 || !d.CaughtUp || sub.Cursor() != 5 || len(d.Events) != int(5-max(after, 0)) {
+				t.Errorf("after %d: %+v, %v", after, d, err)
+			}
+			if _, err := sub.Next(t.Context(), 10); err != io.EOF {
+				t.Errorf("after the terminal: %v", err)
+			}
+		}
+		if _, err := s.hub.Subscribe("run_1", 0).Next(t.Context(), 0); err == nil {
+			t.Error("max 0 was accepted")
+		}
+	})
+}
+
+func TestHubSaysWhenCaughtUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started, opened, delta("a"))
+		s.say(t, delta("b"), delta("c"))
+		sub := s.hub.Subscribe("run_1", 0)
+		for _, want := range []struct {
+			max, through int64
+			caughtUp     bool
+		}{{2, 2, false}, {2, 3, false}, {2, 5, true}} {
+			d, err := sub.Next(t.Context(), int(want.max))
+			if err != nil || d.Through != want.through || d.CaughtUp != want.caughtUp {
+				t.Errorf("got through %d, caught up %v, %v; want %+v", d.Through, d.CaughtUp, err, want)
+			}
+		}
+	})
+}
+
+// TestHubLostHints: with no hint at all, the poll brings everything, no later than it says.
+func TestHubLostHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{Poll: 2 * time.Second})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		r := follow(t.Context(), s.hub.Subscribe("run_1", 0), 100)
+		synctest.Wait()
+		s.hints.Store(false)
+		s.say(t, delta("unheard"))
+		synctest.Wait()
+		consecutive(t, r.seen(), 1, 2)
+		time.Sleep(2*time.Second + time.Millisecond)
+		synctest.Wait()
+		consecutive(t, r.seen(), 1, 3)
+		s.say(t, finished)
+		began := time.Now()
+		<-r.done
+		consecutive(t, r.seen(), 1, 5)
+		if late := time.Since(began); late > 2*time.Second {
+			t.Errorf("the terminal came after %v", late)
+		}
+	})
+}
+
+// TestHubWake: a hint without a chunk, as another replica gives it, reads at once.
+func TestHubWake(t *testing.T) {
+	for name, wake := range map[string]func(h *event.Hub){
+		"one": func(h *event.Hub) { h.Wake("run_1"); h.Wake("run_1"); h.Wake("run_unwatched") },
+		"all": func(h *event.Hub) { h.WakeAll() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, event.HubOptions{Poll: time.Hour})
+				defer s.hub.Close()
+				s.say(t, started, opened)
+				r := follow(t.Context(), s.hub.Subscribe("run_1", 0), 100)
+				synctest.Wait()
+				s.hints.Store(false)
+				s.say(t, delta("x"))
+				wake(s.hub)
+				synctest.Wait()
+				consecutive(t, r.seen(), 1, 3)
+				s.say(t, finished)
+				wake(s.hub)
+				<-r.done
+				consecutive(t, r.seen(), 1, 5)
+			})
+		})
+	}
+}
+
+// TestHubHintsOutOfOrder: late, doubled, missing and reordered hints neither lose nor double anything.
+func TestHubHintsOutOfOrder(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			log := eventtest.NewLog()
+			hub := event.NewHub(event.HubOptions{
+				Log: log, RingEvents: rapid.SampledFrom([]int{1, 3, 1000}).Draw(rt, "ring"),
+				RingBytes: rapid.SampledFrom([]int64{1, 300, 1 << 20}).Draw(rt, "bytes"),
+			})
+			defer hub.Close()
+			var hints []event.Chunk
+			cfg := config(log, 1)
+			cfg.Publish = func(c event.Chunk) { hints = append(hints, c) }
+			w, err := event.OpenWriter(t.Context(), cfg)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			var readers []*reader
+			from := map[*reader]int64{}
+			appends := rapid.SliceOfN(rapid.IntRange(1, 4), 1, 8).Draw(rt, "appends")
+			for i, n := range appends {
+				if rapid.Bool().Draw(rt, "join?") {
+					after := rapid.Int64Range(0, w.Tail()).Draw(rt, "after")
+					r := follow(t.Context(), hub.Subscribe("run_1", after), rapid.IntRange(1, 5).Draw(rt, "max"))
+					readers, from[r] = append(readers, r), after+1
+				}
+				events := []event.Event{started, opened}
+				if i > 0 {
+					events = nil
+					for range n {
+						events = append(events, delta("x"))
+					}
+				}
+				if i == len(appends)-1 {
+					events = append(events, finished)
+				}
+				if _, err := w.Append(t.Context(), batch(events...)); err != nil {
+					rt.Fatal(err)
+				}
+				for _, c := range rapid.Permutation(hints).Draw(rt, "order") {
+					if rapid.Bool().Draw(rt, "hint?") {
+						hub.Publish(c)
+					}
+				}
+				if rapid.Bool().Draw(rt, "settle?") {
+					synctest.Wait()
+				}
+			}
+			for _, r := range readers {
+				<-r.done
+				if r.err != io.EOF {
+					rt.Fatalf("reader ends with %v", r.err)
+				}
+				seqs := r.seen()
+				for i, s := range seqs {
+					if s != from[r]+int64(i) {
+						rt.Fatalf("read %v from %d", seqs, from[r])
+					}
+				}
+				if len(seqs) > 0 && seqs[len(seqs)-1] != w.Tail() || len(seqs) == 0 && from[r] <= w.Tail() {
+					rt.Fatalf("read %v of %d", seqs, w.Tail())
+				}
+			}
+		})
+	})
+}
+
+// TestHubSlowReader: a reader that pauses costs the others nothing and itself only batching.
+func TestHubSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{RingEvents: 64})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		slow, fast := s.hub.Subscribe("run_1", 0), follow(t.Context(), s.hub.Subscribe("run_1", 0), 10)
+		if _, err := slow.Next(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			s.say(t, delta("x"))
+			synctest.Wait()
+		}
+		if got := len(fast.seen()); got != 502 {
+			t.Errorf("the fast reader has %d", got)
+		}
+		time.Sleep(time.Minute) // the ring is long gone
+		d, err := slow.Next(t.Context(), 10_000)
+		if err != nil || len(d.Events) != 501 || d.Through != 502 || !d.CaughtUp {
+			t.Errorf("%d events through %d, %v", len(d.Events), d.Through, err)
+		}
+		s.say(t, finished)
+		<-fast.done
+		consecutive(t, fast.seen(), 1, 504)
+	})
+}
+
+func TestHubFreesUnwatchedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{Poll: time.Second})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		if s.hub.Watched() != 0 {
+			t.Error("a run is watched that nobody reads")
+		}
+		sub := s.hub.Subscribe("run_1", 0)
+		if s.hub.Watched() != 0 {
+			t.Error("a run is watched before it is read")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r := follow(ctx, sub, 10)
+		synctest.Wait()
+		time.Sleep(time.Minute) // a waiting reader keeps its run watched
+		if s.hub.Watched() != 1 {
+			t.Error("a watched run was freed")
+		}
+		cancel()
+		<-r.done
+		if !errors.Is(r.err, context.Canceled) {
+			t.Errorf("reader ends with %v", r.err)
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if s.hub.Watched() != 0 {
+			t.Error("an unwatched run was kept")
+		}
+		reads := s.log.Reads()
+		s.say(t, delta("x"))
+		time.Sleep(time.Hour)
+		if s.log.Reads() != reads {
+			t.Error("an unwatched run was polled")
+		}
+		// The same subscription goes on where it was.
+		d, err := sub.Next(t.Context(), 10)
+		if err != nil || d.Events[0].Sequence != 3 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+func TestHubDecodesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		var first []event.Event
+		results := make(chan event.Delivery)
+		for range 5 {
+			go func() {
+				d, err := s.hub.Subscribe("run_1", 2).Next(t.Context(), 10)
+				if err != nil {
+					t.Error(err)
+				}
+				results <- d
+			}()
+		}
+		synctest.Wait()
+		reads := s.log.Reads()
+		s.say(t, delta("x"), delta("y"))
+		for range 5 {
+			d := <-results
+			if first == nil {
+				first = d.Events
+			}
+			if len(d.Events) != 2 || &d.Events[0] != &first[0] {
+				t.Error("a reader decoded for itself")
+			}
+		}
+		if s.log.Reads() != reads {
+			t.Error("readers of the live tail read the log")
+		}
+	})
+}
+
+func TestHubGap(t *testing.T) {
+	for name, tc := range map[string]struct {
+		heals bool
+		want  error
+	}{"heals": {true, nil}, "lasts": {false, event.ErrIntegrity}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, event.HubOptions{})
+				defer s.hub.Close()
+				s.say(t, started, opened)
+				s.say(t, delta("x"))
+				s.say(t, delta("y"))
+				missing := s.log.Remove("run_1", 3)
+				sub := s.hub.Subscribe("run_1", 0)
+				d, err := sub.Next(t.Context(), 10)
+				if err != nil || d.Through != 2 || d.CaughtUp {
+					t.Fatalf("before the gap: %+v, %v", d, err)
+				}
+				if tc.heals {
+					go func() {
+						time.Sleep(100 * time.Millisecond)
+						write(t, s.log, missing)
+					}()
+				}
+				d, err = sub.Next(t.Context(), 10)
+				if !errors.Is(err, tc.want) {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				if tc.heals && (d.Events[0].Sequence != 3 || d.Through != 4) {
+					t.Errorf("after the gap: %+v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestHubDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		s.log.Change("run_1", 1, func(c *event.Chunk) { c.Body[40] ^= 1 })
+		if _, err := s.hub.Subscribe("run_1", 0).Next(t.Context(), 10); !errors.Is(err, event.ErrIntegrity) || !errors.Is(err, event.ErrChunkHash) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestHubReadErrorsPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		sub := s.hub.Subscribe("run_1", 0)
+		s.log.FailReads(errRead, nil, errRead) // of the tail, then of the events
+		for range 2 {
+			if _, err := sub.Next(t.Context(), 10); !errors.Is(err, errRead) {
+				t.Errorf("error %v", err)
+			}
+		}
+		if d, err := sub.Next(t.Context(), 10); err != nil || d.Through != 2 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+func TestHubClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		s.say(t, started, opened)
+		sub := s.hub.Subscribe("run_1", 2)
+		r := follow(t.Context(), sub, 10)
+		synctest.Wait()
+		s.hub.Close()
+		<-r.done
+		if !errors.Is(r.err, event.ErrHubClosed) {
+			t.Errorf("reader ends with %v", r.err)
+		}
+		if _, err := sub.Next(t.Context(), 10); !errors.Is(err, event.ErrHubClosed) {
+			t.Errorf("read after the end: %v", err)
+		}
+		s.hub.Publish(s.log.Chunks("run_1")[0])
+		s.hub.Close()
+	})
+}
+
+// TestHubTotalBytes: rings of many runs stay under the hub's bound, and readers then read the log.
+func TestHubTotalBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := eventtest.NewLog()
+		hub := event.NewHub(event.HubOptions{Log: log, TotalBytes: 1})
+		defer hub.Close()
+		cfg := config(log, 1)
+		cfg.Publish = hub.Publish
+		w := open(t, cfg)
+		r := follow(t.Context(), hub.Subscribe("run_1", 0), 10)
+		synctest.Wait()
+		appended(t, w, batch(started, opened))
+		synctest.Wait()
+		reads := log.Reads()
+		appended(t, w, batch(delta("x"), finished))
+		<-r.done
+		consecutive(t, r.seen(), 1, 5)
+		if log.Reads() == reads {
+			t.Error("the ring held what is above its bound")
+		}
+	})
+}
+
+func BenchmarkHubFanOut(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := newScene(b, event.HubOptions{})
+			defer s.hub.Close()
+			s.say(b, started, opened)
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			var wg sync.WaitGroup
+			reached := make([]chan int64, n)
+			for i := range n {
+				reached[i] = make(chan int64, 1)
+				sub := s.hub.Subscribe("run_1", 2)
+				wg.Go(func() {
+					for {
+						d, err := sub.Next(ctx, 256)
+						if err != nil {
+							return
+						}
+						reached[i] <- d.Through
+					}
+				})
+			}
+			one := batch(delta("some tokens of text "))
+			for b.Loop() {
+				out, err := s.w.Append(ctx, one)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i := range n {
+					for <-reached[i] < out[0].Sequence {
+					}
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/delivery")
+			cancel()
+			wg.Wait()
+		})
+	}
+}
