@@ -91,6 +91,8 @@ type Store interface {
 	// SessionsOf lists a subject's bindings, newest id first, with id < before where before is not empty.
 	// agentID filters where it is not empty. At most limit (1 to 1,000).
 	SessionsOf(ctx context.Context, environment, subject, agentID, before string, limit int) ([]Binding, error)
+	// PinnedSessions counts the bindings of an agent that are pinned to a version, of whatever subject, up to limit.
+	PinnedSessions(ctx context.Context, environment, agentID string, limit int) (int, error)
 	// BusySessions lists the ids of bindings with an active or draining run, ascending, id > after.
 	BusySessions(ctx context.Context, after string, limit int) ([]string, error)
 }

@@ -154,6 +154,19 @@ func sessionListings(t *testing.T, s Stores) {
 			}
 		}
 	}
+	pinned := binding(fresh("ses"), "pins", "alice", "agt_p")
+	for i := range 5 {
+		pinned.ID, pinned.AgentVersion = fresh("ses"), int64(i%3) // two are not pinned
+		noError(t, s.Sessions.InsertSession(ctx, pinned))
+	}
+	for limit, want := range map[int]int{1: 1, 2: 2, 1000: 3} {
+		if n, err := s.Sessions.PinnedSessions(ctx, "pins", "agt_p", limit); err != nil || n != want {
+			t.Fatalf("pinned sessions up to %d: got %d, %v, want %d", limit, n, err, want)
+		}
+	}
+	if n, err := s.Sessions.PinnedSessions(ctx, "dev", "agt_p", 10); err != nil || n != 0 {
+		t.Fatalf("pinned sessions of another environment: %d, %v", n, err)
+	}
 	pages := func(page int) (got []string) {
 		for after := ""; ; after = got[len(got)-1] {
 			ids, err := s.Sessions.BusySessions(ctx, after, page)
