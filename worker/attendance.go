@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// attendance watches whether anybody still looks after the worker: an engine that calls, or one that holds an event
+// stream open. A worker whose engine is dead goes on with its run, but not for ever.
+type attendance struct {
+	ttl time.Duration
+
+	mu    sync.Mutex
+	open  int       // event streams that are open
+	last  time.Time // end of the last call or stream
+	moved chan struct{}
+}
+
+func newAttendance(ttl time.Duration) *attendance {
+	return &attendance{ttl: ttl, last: time.Now(), moved: make(chan struct{}, 1)}
+}
+
+// touch notes a call.
+func (a *attendance) touch() { a.enter()() }
+
+// enter notes the begin of a stream; the result notes its end.
+func (a *attendance) enter() (leave func()) {
+	a.step(1)
+	return sync.OnceFunc(func() { a.step(-1) })
+}
+
+func (a *attendance) step(n int) {
+	a.mu.Lock()
+	a.open += n
+	a.last = time.Now()
+	a.mu.Unlock()
+	select {
+	case a.moved <- struct{}{}:
+	default:
+	}
+}
+
+// left is how long the worker may still be alone, or 0 when nobody came for the whole time. Durations are taken from
+// the monotonic clock, so setting the machine's clock changes nothing.
+func (a *attendance) left() (time.Duration, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open > 0 {
+		return 0, false
+	}
+	return max(0, a.ttl-time.Since(a.last)), true
+}
+
+// orphaned blocks until nobody came for the whole time, and reports whether that happened before ctx ended.
+func (a *attendance) orphaned(ctx context.Context) bool {
+	timer := time.NewTimer(a.ttl)
+	defer timer.Stop()
+	for {
+		left, alone := a.left()
+		var due <-chan time.Time
+		if alone {
+			if left == 0 {
+				return true
+			}
+			timer.Reset(left)
+			due = timer.C
+		}
+		select {
+		case <-due:
+		case <-a.moved:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
