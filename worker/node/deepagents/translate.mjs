@@ -134,8 +134,8 @@ export class Translator {
     };
     note("inputTokens", usage.input_tokens);
     note("outputTokens", usage.output_tokens);
-    note("cachedInputTokens", usage.input_token_details?.cache_read);
-    note("reasoningTokens", usage.output_token_details?.reasoning);
+    note("cachedReadTokens", usage.input_token_details?.cache_read);
+    note("thoughtTokens", usage.output_token_details?.reasoning);
     this.#meters.set(id, meter);
   }
 

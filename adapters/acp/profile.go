@@ -1,0 +1,84 @@
+// Package acp drives agents that speak the Agent Client Protocol, version 1, on standard input and output. One driver
+// serves them all; a Profile says how an agent is started and where it departs from the protocol.
+//
+// The driver reads raw JSON and switches on the kind of an update itself: a kind that it does not know is kept as a
+// bounded fact and never guessed.
+package acp
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// Profile describes one agent to the driver. Command is required; everything else has a default that keeps to the
+// protocol and refuses what is not known to be safe.
+type Profile struct {
+	// Command is the program for a worker's environment and the agent's construction.
+	Command func(env worker.Environment, c harness.Construction) (worker.Command, error)
+	// Meta is the `_meta` of session/new and session/resume: the way to hand a construction to an agent of ours. Nil
+	// sends none.
+	Meta func(c harness.Construction) (any, error)
+	// Authenticate is the method id for `authenticate`, called after `initialize`. Empty calls nothing.
+	Authenticate string
+	// Mode is set with session/set_mode once a session is open. Empty leaves the agent's own.
+	Mode string
+	// ToolName reads a tool's name where the agent does not use the protocol's `name`. Nil, or an empty answer, falls
+	// back to the protocol's.
+	ToolName func(meta json.RawMessage) string
+	// Namespace reads the path of delegated agents that an update comes from, outermost first. Nil is always the root.
+	Namespace func(meta json.RawMessage) []Delegate
+	// ParentMessage reads the native id of the message that asked for a tool call. Nil is unknown.
+	ParentMessage func(meta json.RawMessage) string
+	// InputComplete says that the rawInput of a `tool_call` is complete. Where it is not, input that comes with a pending
+	// call may still grow and is held back until the call runs.
+	InputComplete bool
+	// NoPlanPriority says that the agent has no priorities and sends some only because the protocol wants them.
+	NoPlanPriority bool
+	// UsageNotification is an extension notification whose params hold `usage`, cumulative over the turn. Empty: none.
+	UsageNotification string
+	// TrustErrors says that `data` of a JSON-RPC error holds category, code, retryable and retryAfterMs, and that its
+	// message is safe to show.
+	TrustErrors bool
+	// Errors classifies errors of the agent, first match first, before the protocol's own classes.
+	Errors []ErrorClass
+	// Permission answers a request for permission. Nil rejects.
+	Permission PermissionPolicy
+	// Durability is what a turn's state is worth when the turn ends. Empty is NONE.
+	Durability event.Durability
+	// StartTimeout bounds starting the program and opening the session. Zero is 60 s.
+	StartTimeout time.Duration
+	// CancelGrace is how long the agent may take to end a cancelled turn before its process is killed. Zero is 5 s.
+	CancelGrace time.Duration
+}
+
+// Delegate is one delegated agent of a namespace path.
+type Delegate struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	ToolCallID string `json:"toolCallId"` // the native id of the call that made it
+}
+
+const (
+	defaultStartTimeout = 60 * time.Second
+	defaultCancelGrace  = 5 * time.Second
+)
+
+func (p Profile) withDefaults() Profile {
+	if p.StartTimeout <= 0 {
+		p.StartTimeout = defaultStartTimeout
+	}
+	if p.CancelGrace <= 0 {
+		p.CancelGrace = defaultCancelGrace
+	}
+	if p.Permission == nil {
+		p.Permission = Reject
+	}
+	if p.Durability == "" {
+		p.Durability = event.DurabilityNone
+	}
+	return p
+}

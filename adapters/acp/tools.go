@@ -1,0 +1,209 @@
+package acp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+)
+
+// call is one tool call.
+type call struct {
+	id      string // canonical
+	path    []string
+	ended   bool
+	input   json.RawMessage // last that was given, until it is shown
+	shown   bool            // the arguments are in the log, or said to be left out
+	content string          // last that was shown
+}
+
+// statuses of a tool call, by the protocol.
+const (
+	statusPending    = "pending"
+	statusInProgress = "in_progress"
+	statusCompleted  = "completed"
+	statusFailed     = "failed"
+)
+
+var toolKinds = map[string]bool{
+	"read": true, "edit": true, "delete": true, "move": true, "search": true, "execute": true, "think": true,
+	"fetch": true, "switch_mode": true, "other": true,
+}
+
+const (
+	// codeOutcomeUnknown: the call ended with the turn, and the agent did not say how.
+	codeOutcomeUnknown    = "outcome_unknown"
+	messageOutcomeUnknown = "The harness ended the turn without telling the outcome of this call."
+	codeToolFailed        = "tool_failed"
+)
+
+// toolCall takes a tool_call or a tool_call_update: the protocol's difference between them does not hold for all
+// agents, some of which send only updates.
+func (t *translator) toolCall(u update) ([]event.Event, error) {
+	if u.ToolCallID == "" {
+		return nil, errForm
+	}
+	c, known := t.calls[u.ToolCallID]
+	if known && c.ended {
+		t.facts.count("acp.late_updates", "tool_call")
+		return nil, nil
+	}
+	var out []event.Event
+	if !known {
+		var err error
+		if c, out, err = t.begin(u); c == nil {
+			return nil, err
+		}
+	} else if !c.shown && !absent(u.RawInput) {
+		c.input = u.RawInput
+		if running(u.Status) {
+			out = append(out, t.showInput(c)...)
+		}
+	}
+	if text, ok := shownText(u.Content); ok {
+		c.content = cut(text, maxResult)
+	}
+	switch u.Status {
+	case statusCompleted, statusFailed:
+		out = append(out, t.showInput(c)...)
+		out = append(out, t.end(c, t.outcome(c, u))...)
+	}
+	return out, nil
+}
+
+func running(status string) bool { return status != "" && status != statusPending }
+
+// begin starts a call. Without a call and an error, the update cannot be placed.
+func (t *translator) begin(u update) (*call, []event.Event, error) {
+	if len(t.calls) >= maxCalls || len(t.open) >= maxOpenCalls {
+		return nil, nil, errTooMuch
+	}
+	path, out, ok := t.enter(u.Meta)
+	if !ok {
+		return nil, nil, nil
+	}
+	c := &call{id: t.callID(u.ToolCallID), path: path}
+	t.calls[u.ToolCallID] = c
+	t.open = append(t.open, c)
+	// A message that goes on after the call is another one, so that the order of the log is the order of the work.
+	out = append(out, t.closeSpan(pathKey(path))...)
+	started := event.ToolStarted{ToolCallID: c.id, Name: t.toolName(u), Title: label(u.Title, maxTitle)}
+	if toolKinds[u.Kind] {
+		started.Kind = u.Kind
+	}
+	if t.profile.ParentMessage != nil {
+		started.ParentMessageID = t.native[t.profile.ParentMessage(u.Meta)]
+	}
+	complete := t.profile.InputComplete || running(u.Status)
+	omitted := false
+	if !absent(u.RawInput) {
+		if complete {
+			var fits bool
+			started.Arguments, fits = arguments(u.RawInput)
+			c.shown, omitted = true, !fits
+		} else {
+			c.input = u.RawInput
+		}
+	}
+	out = append(out, event.Event{Namespace: path, Data: started})
+	if omitted {
+		out = append(out, t.inputOmitted(c))
+	}
+	return c, out, nil
+}
+
+// showInput tells the arguments that were not complete when the call began.
+func (t *translator) showInput(c *call) []event.Event {
+	if c.shown || c.input == nil {
+		return nil
+	}
+	c.shown = true
+	args, fits := arguments(c.input)
+	c.input = nil
+	if !fits {
+		return []event.Event{t.inputOmitted(c)}
+	}
+	var out []event.Event
+	for _, piece := range pieces(string(args), maxDelta) {
+		out = append(out, event.Event{Namespace: c.path, Data: event.ToolArgumentsDelta{ToolCallID: c.id, Delta: piece}})
+	}
+	return out
+}
+
+func (t *translator) inputOmitted(c *call) event.Event {
+	return event.Event{Namespace: c.path, Data: event.Warning{
+		Code: "tool_input_omitted", Message: "The input of a tool call is too large to be shown.",
+		Details: map[string]any{"toolCallId": c.id},
+	}}
+}
+
+func (t *translator) outcome(c *call, u update) event.Data {
+	text := c.content
+	if text == "" && !absent(u.RawOutput) {
+		text = rawText(u.RawOutput)
+	}
+	if u.Status == statusFailed {
+		return event.ToolError{ToolCallID: c.id, Code: codeToolFailed, Message: cut(text, maxMessage)}
+	}
+	kept := cut(text, maxResult)
+	return event.ToolFinished{ToolCallID: c.id, Result: kept, Truncated: len(kept) < len(text)}
+}
+
+// end closes a call, after the delegated agents that work for it.
+func (t *translator) end(c *call, outcome event.Data) []event.Event {
+	how := "success"
+	if outcome.Type() == event.TypeToolError {
+		how = "error"
+	}
+	var out []event.Event
+	for {
+		i := slices.IndexFunc(t.spaces, func(s space) bool { return s.call == c })
+		if i < 0 {
+			break
+		}
+		out = append(out, t.leave(t.spaces[i].path, how)...)
+	}
+	c.ended = true
+	c.content = ""
+	t.open = slices.DeleteFunc(t.open, func(o *call) bool { return o == c })
+	return append(out, event.Event{Namespace: c.path, Data: outcome})
+}
+
+// closeInside closes the span and the calls of exactly one namespace.
+func (t *translator) closeInside(path []string) []event.Event {
+	out := t.closeSpan(pathKey(path))
+	for _, c := range slices.Clone(t.open) {
+		if slices.Equal(c.path, path) {
+			out = append(out, t.showInput(c)...)
+			out = append(out, t.end(c, event.ToolError{ToolCallID: c.id, Code: codeOutcomeUnknown, Message: messageOutcomeUnknown})...)
+		}
+	}
+	return out
+}
+
+// toolName is the protocol's name, the profile's, the kind, or "tool". A title is for people and no name.
+func (t *translator) toolName(u update) string {
+	candidates := []string{u.Name, u.Kind, "tool"}
+	if t.profile.ToolName != nil {
+		candidates = append([]string{t.profile.ToolName(u.Meta)}, candidates...)
+	}
+	for _, name := range candidates {
+		if name = label(name, maxID); name != "" {
+			return name
+		}
+	}
+	return "tool"
+}
+
+// callID is the native id where it can be one of ours, else its digest.
+func (t *translator) callID(native string) string {
+	id := native
+	if label(native, maxID) != native || t.used[id] {
+		sum := sha256.Sum256([]byte(native))
+		id = "call-" + hex.EncodeToString(sum[:])
+	}
+	t.used[id] = true
+	return id
+}
