@@ -51,7 +51,10 @@ func (m *memStore) read() error {
 }
 
 // write runs apply under the fault that is due.
-func (m *memStore) write(op string, apply func() error) error {
+func (m *memStore) write(ctx context.Context, op string, apply func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead {
@@ -94,8 +97,8 @@ func (m *memStore) slugHolder(a Agent) string {
 	return ""
 }
 
-func (m *memStore) InsertAgent(_ context.Context, a Agent) error {
-	return m.write("insert agent", func() error {
+func (m *memStore) InsertAgent(ctx context.Context, a Agent) error {
+	return m.write(ctx, "insert agent", func() error {
 		if _, ok := m.agents[a.ID]; ok {
 			return ErrExists
 		}
@@ -120,8 +123,8 @@ func (m *memStore) Agent(_ context.Context, id string) (Agent, error) {
 	return a, nil
 }
 
-func (m *memStore) UpdateAgent(_ context.Context, a Agent) error {
-	return m.write("update agent", func() error {
+func (m *memStore) UpdateAgent(ctx context.Context, a Agent) error {
+	return m.write(ctx, "update agent", func() error {
 		old, ok := m.agents[a.ID]
 		if !ok {
 			return ErrNotFound
@@ -162,8 +165,8 @@ func (m *memStore) UnsettledAgents(_ context.Context, after string, limit int) (
 	return out[:min(len(out), limit)], m.read()
 }
 
-func (m *memStore) InsertVersion(_ context.Context, v Version) error {
-	return m.write("insert version", func() error {
+func (m *memStore) InsertVersion(ctx context.Context, v Version) error {
+	return m.write(ctx, "insert version", func() error {
 		if _, ok := m.versions[v.AgentID][v.Number]; ok {
 			return ErrExists
 		}
