@@ -59,12 +59,12 @@ func (r *Root) loaders(ctx context.Context) *loaderSet {
 
 func (r *Root) newLoaders() *loaderSet {
 	return &loaderSet{
-		agent: loader(r.Agents.Agent),
+		agent: loader(func(ctx context.Context, id string) (agent.Agent, error) { return r.Agents.Agent(ctx, id) }),
 		version: loader(func(ctx context.Context, k versionKey) (agent.Version, error) {
 			return r.Agents.Version(ctx, k.agentID, k.number)
 		}),
-		session: loader(r.Sessions.Session),
-		run:     loader(r.Runs.Run),
+		session: loader(func(ctx context.Context, id string) (session.Binding, error) { return r.Sessions.Session(ctx, id) }),
+		run:     loader(func(ctx context.Context, id string) (run.Run, error) { return r.Runs.Run(ctx, id) }),
 		allowed: dataloadgen.NewLoader(r.allowedMany, dataloadgen.WithWait(loadWait), dataloadgen.WithBatchCapacity(loadBatch)),
 	}
 }

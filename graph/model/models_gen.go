@@ -14,16 +14,32 @@ import (
 // Anything with an id that `node` finds.
 type Node interface {
 	IsNode()
+	// Opaque id; it starts with the type's prefix.
+	GetID() string
 }
 
 // An outcome that a client has to handle.
 type Problem interface {
 	IsProblem()
+	// Stable code; the same set as extensions.code.
+	GetCode() string
+	// Safe to show to a person.
+	GetMessage() string
 }
 
 // One event of a run's log. Expect types that you do not know: they are added.
 type RunEvent interface {
 	IsRunEvent()
+	// Run that it belongs to.
+	GetRunID() string
+	// 1, 2, 3, ... per run, no gap, no repeat.
+	GetSequence() int64
+	// When it was logged; never for ordering.
+	GetTime() time.Time
+	// Path of delegated agents' ids; empty at the root.
+	GetNamespace() []string
+	// Canonical name, for instance `text.delta`.
+	GetType() string
 }
 
 // How a save ended. Only SaveAgentSuccess wrote anything.
@@ -59,6 +75,9 @@ type Agent struct {
 }
 
 func (Agent) IsNode() {}
+
+// Opaque id; it starts with the type's prefix.
+func (this Agent) GetID() string { return this.ID }
 
 // A page of agents.
 type AgentConnection struct {
@@ -180,6 +199,12 @@ func (CapacityExhausted) IsStartRunResult() {}
 
 func (CapacityExhausted) IsProblem() {}
 
+// Stable code; the same set as extensions.code.
+func (this CapacityExhausted) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this CapacityExhausted) GetMessage() string { return this.Message }
+
 // One value that a form asks for.
 type FormField struct {
 	// Key of the value.
@@ -284,6 +309,12 @@ func (HarnessRefused) IsStartRunResult() {}
 
 func (HarnessRefused) IsProblem() {}
 
+// Stable code; the same set as extensions.code.
+func (this HarnessRefused) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this HarnessRefused) GetMessage() string { return this.Message }
+
 // The idempotency key belongs to another request.
 type IdempotencyConflict struct {
 	// IDEMPOTENCY_CONFLICT
@@ -295,6 +326,12 @@ type IdempotencyConflict struct {
 func (IdempotencyConflict) IsStartRunResult() {}
 
 func (IdempotencyConflict) IsProblem() {}
+
+// Stable code; the same set as extensions.code.
+func (this IdempotencyConflict) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this IdempotencyConflict) GetMessage() string { return this.Message }
 
 // A person is asked for something.
 type InterruptRequestedEvent struct {
@@ -325,6 +362,30 @@ type InterruptRequestedEvent struct {
 }
 
 func (InterruptRequestedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this InterruptRequestedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this InterruptRequestedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this InterruptRequestedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this InterruptRequestedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this InterruptRequestedEvent) GetType() string { return this.Type }
 
 // One message of a conversation.
 type Message struct {
@@ -416,6 +477,30 @@ type NamespaceEnteredEvent struct {
 
 func (NamespaceEnteredEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this NamespaceEnteredEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this NamespaceEnteredEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this NamespaceEnteredEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this NamespaceEnteredEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this NamespaceEnteredEvent) GetType() string { return this.Type }
+
 // A delegated agent ends.
 type NamespaceExitedEvent struct {
 	// Run that it belongs to.
@@ -435,6 +520,30 @@ type NamespaceExitedEvent struct {
 }
 
 func (NamespaceExitedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this NamespaceExitedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this NamespaceExitedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this NamespaceExitedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this NamespaceExitedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this NamespaceExitedEvent) GetType() string { return this.Type }
 
 // Where a page of a connection stands.
 type PageInfo struct {
@@ -476,6 +585,30 @@ type PlanUpdatedEvent struct {
 }
 
 func (PlanUpdatedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this PlanUpdatedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this PlanUpdatedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this PlanUpdatedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this PlanUpdatedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this PlanUpdatedEvent) GetType() string { return this.Type }
 
 // What an agent is told.
 type Prompt struct {
@@ -533,6 +666,30 @@ type ReasoningDeltaEvent struct {
 
 func (ReasoningDeltaEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this ReasoningDeltaEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ReasoningDeltaEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ReasoningDeltaEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ReasoningDeltaEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ReasoningDeltaEvent) GetType() string { return this.Type }
+
 // A span of reasoning ends.
 type ReasoningFinishedEvent struct {
 	// Run that it belongs to.
@@ -550,6 +707,30 @@ type ReasoningFinishedEvent struct {
 }
 
 func (ReasoningFinishedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this ReasoningFinishedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ReasoningFinishedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ReasoningFinishedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ReasoningFinishedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ReasoningFinishedEvent) GetType() string { return this.Type }
 
 // A span of reasoning begins.
 type ReasoningStartedEvent struct {
@@ -569,6 +750,30 @@ type ReasoningStartedEvent struct {
 
 func (ReasoningStartedEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this ReasoningStartedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ReasoningStartedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ReasoningStartedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ReasoningStartedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ReasoningStartedEvent) GetType() string { return this.Type }
+
 // The agent was changed since the client read it.
 type RevisionConflict struct {
 	// REVISION_CONFLICT
@@ -582,6 +787,12 @@ type RevisionConflict struct {
 func (RevisionConflict) IsSaveAgentResult() {}
 
 func (RevisionConflict) IsProblem() {}
+
+// Stable code; the same set as extensions.code.
+func (this RevisionConflict) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this RevisionConflict) GetMessage() string { return this.Message }
 
 // One run of an agent.
 type Run struct {
@@ -623,6 +834,9 @@ type Run struct {
 
 func (Run) IsNode() {}
 
+// Opaque id; it starts with the type's prefix.
+func (this Run) GetID() string { return this.ID }
+
 // The run was stopped from outside. Terminal.
 type RunCancelledEvent struct {
 	// Run that it belongs to.
@@ -644,6 +858,30 @@ type RunCancelledEvent struct {
 }
 
 func (RunCancelledEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this RunCancelledEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunCancelledEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunCancelledEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunCancelledEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunCancelledEvent) GetType() string { return this.Type }
 
 // A page of runs.
 type RunConnection struct {
@@ -709,6 +947,30 @@ type RunErrorEvent struct {
 
 func (RunErrorEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this RunErrorEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunErrorEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunErrorEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunErrorEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunErrorEvent) GetType() string { return this.Type }
+
 // What a subscriber gets at once.
 type RunEventBatch struct {
 	// In order of sequence; may be empty.
@@ -761,6 +1023,30 @@ type RunFinishedEvent struct {
 
 func (RunFinishedEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this RunFinishedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunFinishedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunFinishedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunFinishedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunFinishedEvent) GetType() string { return this.Type }
+
 // What a person said.
 type RunInput struct {
 	// As it was sent.
@@ -788,6 +1074,30 @@ type RunInterruptedEvent struct {
 }
 
 func (RunInterruptedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this RunInterruptedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunInterruptedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunInterruptedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunInterruptedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunInterruptedEvent) GetType() string { return this.Type }
 
 // Bounds of each run.
 type RunLimits struct {
@@ -827,6 +1137,30 @@ type RunRecoveredEvent struct {
 
 func (RunRecoveredEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this RunRecoveredEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunRecoveredEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunRecoveredEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunRecoveredEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunRecoveredEvent) GetType() string { return this.Type }
+
 // The first event of every run.
 type RunStartedEvent struct {
 	// Run that it belongs to.
@@ -854,6 +1188,30 @@ type RunStartedEvent struct {
 }
 
 func (RunStartedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this RunStartedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this RunStartedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this RunStartedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this RunStartedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this RunStartedEvent) GetType() string { return this.Type }
 
 // What a save needs.
 type SaveAgentInput struct {
@@ -905,6 +1263,9 @@ type Session struct {
 
 func (Session) IsNode() {}
 
+// Opaque id; it starts with the type's prefix.
+func (this Session) GetID() string { return this.ID }
+
 // Another run of the conversation is active.
 type SessionBusy struct {
 	// SESSION_BUSY
@@ -918,6 +1279,12 @@ type SessionBusy struct {
 func (SessionBusy) IsStartRunResult() {}
 
 func (SessionBusy) IsProblem() {}
+
+// Stable code; the same set as extensions.code.
+func (this SessionBusy) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this SessionBusy) GetMessage() string { return this.Message }
 
 // A page of sessions.
 type SessionConnection struct {
@@ -946,6 +1313,12 @@ type SlugTaken struct {
 func (SlugTaken) IsSaveAgentResult() {}
 
 func (SlugTaken) IsProblem() {}
+
+// Stable code; the same set as extensions.code.
+func (this SlugTaken) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this SlugTaken) GetMessage() string { return this.Message }
 
 // What to run.
 type StartRunInput struct {
@@ -1008,6 +1381,30 @@ type TextDeltaEvent struct {
 
 func (TextDeltaEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this TextDeltaEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this TextDeltaEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this TextDeltaEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this TextDeltaEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this TextDeltaEvent) GetType() string { return this.Type }
+
 // A message ends.
 type TextFinishedEvent struct {
 	// Run that it belongs to.
@@ -1025,6 +1422,30 @@ type TextFinishedEvent struct {
 }
 
 func (TextFinishedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this TextFinishedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this TextFinishedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this TextFinishedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this TextFinishedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this TextFinishedEvent) GetType() string { return this.Type }
 
 // A message begins.
 type TextStartedEvent struct {
@@ -1045,6 +1466,30 @@ type TextStartedEvent struct {
 }
 
 func (TextStartedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this TextStartedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this TextStartedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this TextStartedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this TextStartedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this TextStartedEvent) GetType() string { return this.Type }
 
 // How far the native state of a conversation is safe.
 type ThreadState struct {
@@ -1074,6 +1519,30 @@ type ToolArgumentsDeltaEvent struct {
 
 func (ToolArgumentsDeltaEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this ToolArgumentsDeltaEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ToolArgumentsDeltaEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ToolArgumentsDeltaEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ToolArgumentsDeltaEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ToolArgumentsDeltaEvent) GetType() string { return this.Type }
+
 // A tool call failed.
 type ToolErrorEvent struct {
 	// Run that it belongs to.
@@ -1098,6 +1567,30 @@ type ToolErrorEvent struct {
 
 func (ToolErrorEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this ToolErrorEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ToolErrorEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ToolErrorEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ToolErrorEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ToolErrorEvent) GetType() string { return this.Type }
+
 // A tool call returned.
 type ToolFinishedEvent struct {
 	// Run that it belongs to.
@@ -1121,6 +1614,30 @@ type ToolFinishedEvent struct {
 }
 
 func (ToolFinishedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this ToolFinishedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ToolFinishedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ToolFinishedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ToolFinishedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ToolFinishedEvent) GetType() string { return this.Type }
 
 // A tool call begins.
 type ToolStartedEvent struct {
@@ -1149,6 +1666,30 @@ type ToolStartedEvent struct {
 }
 
 func (ToolStartedEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this ToolStartedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this ToolStartedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this ToolStartedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this ToolStartedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this ToolStartedEvent) GetType() string { return this.Type }
 
 // Consumption. Unknown is null, never an invented 0.
 type Usage struct {
@@ -1186,6 +1727,30 @@ type UsageUpdatedEvent struct {
 
 func (UsageUpdatedEvent) IsRunEvent() {}
 
+// Run that it belongs to.
+func (this UsageUpdatedEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this UsageUpdatedEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this UsageUpdatedEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this UsageUpdatedEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this UsageUpdatedEvent) GetType() string { return this.Type }
+
 // The draft has errors, or something in it waits for a person's word.
 type ValidationFailed struct {
 	// VALIDATION_FAILED
@@ -1199,6 +1764,12 @@ type ValidationFailed struct {
 func (ValidationFailed) IsSaveAgentResult() {}
 
 func (ValidationFailed) IsProblem() {}
+
+// Stable code; the same set as extensions.code.
+func (this ValidationFailed) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this ValidationFailed) GetMessage() string { return this.Message }
 
 // A change of the draft: data only.
 type ValidationFix struct {
@@ -1272,6 +1843,12 @@ func (ValidationStale) IsSaveAgentResult() {}
 
 func (ValidationStale) IsProblem() {}
 
+// Stable code; the same set as extensions.code.
+func (this ValidationStale) GetCode() string { return this.Code }
+
+// Safe to show to a person.
+func (this ValidationStale) GetMessage() string { return this.Message }
+
 // Who asks.
 type Viewer struct {
 	// Stable name of the caller, as authentication found it.
@@ -1301,6 +1878,30 @@ type WarningEvent struct {
 }
 
 func (WarningEvent) IsRunEvent() {}
+
+// Run that it belongs to.
+func (this WarningEvent) GetRunID() string { return this.RunID }
+
+// 1, 2, 3, ... per run, no gap, no repeat.
+func (this WarningEvent) GetSequence() int64 { return this.Sequence }
+
+// When it was logged; never for ordering.
+func (this WarningEvent) GetTime() time.Time { return this.Time }
+
+// Path of delegated agents' ids; empty at the root.
+func (this WarningEvent) GetNamespace() []string {
+	if this.Namespace == nil {
+		return nil
+	}
+	interfaceSlice := make([]string, 0, len(this.Namespace))
+	for _, concrete := range this.Namespace {
+		interfaceSlice = append(interfaceSlice, concrete)
+	}
+	return interfaceSlice
+}
+
+// Canonical name, for instance `text.delta`.
+func (this WarningEvent) GetType() string { return this.Type }
 
 // Type of the object that a permission is asked of.
 type AuthzType string
