@@ -62,7 +62,7 @@ var themes = []theme{
 	{
 		name: "tool",
 		texts: map[string]string{
-			scripted:   enginetest.Script(enginetest.Call("read_file", "call-1", `{"file_path":"/notes.md"}`, "kept words"), enginetest.Say("kept words")),
+			scripted:   enginetest.Script(enginetest.Call("read_file", `{"file_path":"/notes.md"}`, "kept words"), enginetest.Say("kept words")),
 			deepagents: `[[tool write_file {"file_path":"/notes.md","content":"kept words"}]] [[then]] [[tool read_file {"file_path":"/notes.md"}]]`,
 		},
 		check: func(t *testing.T, harness string, events []enginetest.Event) {

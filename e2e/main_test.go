@@ -51,6 +51,10 @@ func run(m *testing.M) int {
 	return code
 }
 
+// sharedIdle is how long the workers of the shared engine wait for another turn: its tests begin many conversations,
+// and a warm worker of a real harness takes its memory.
+const sharedIdle = 5 * time.Second
+
 // shared is the engine of the tests that do it no harm.
 var shared struct {
 	once   sync.Once
@@ -66,7 +70,9 @@ func sharedEngine(t *testing.T) *enginetest.Engine {
 		if data, shared.err = os.MkdirTemp("", "harness-e2e-"); shared.err != nil {
 			return
 		}
-		shared.engine, shared.err = enginetest.Start(context.Background(), enginetest.Options{Binaries: binaries, Data: data})
+		shared.engine, shared.err = enginetest.Start(context.Background(), enginetest.Options{
+			Binaries: binaries, Data: data, Args: []string{"--idle-worker", sharedIdle.String()},
+		})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

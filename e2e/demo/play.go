@@ -33,8 +33,8 @@ func plays() []play {
 	return []play{
 		{harness: "scripted", text: enginetest.Script(
 			enginetest.Reason("Somebody wants to see a stream."),
-			enginetest.Call("look", "demo-call", `{"at":"the river"}`, "it flows"),
-			enginetest.SayOften("one more word, ", 60, 30*time.Millisecond),
+			enginetest.Call("look", `{"at":"the river"}`, "it flows"),
+			enginetest.Count(60, 30*time.Millisecond),
 		)},
 		{harness: "deepagents", text: text},
 	}

@@ -19,26 +19,14 @@ func Script(steps ...Step) string {
 	return string(raw)
 }
 
-// Say is one message of one delta.
+// Say is one message, a delta a word.
 func Say(text string) Step { return Step{"text": text} }
 
-// SayOften is one message of n equal deltas, each after a pause.
-func SayOften(text string, n int, pause time.Duration) Step {
-	deltas := make([]string, n)
-	for i := range deltas {
-		deltas[i] = text
-	}
-	return Step{"text": deltas, "delay_ms": pause.Milliseconds()}
-}
+// SayOften is one message that says a word, with its space, n times: a delta each, each after a pause.
+func SayOften(word string, n int, pause time.Duration) Step { return paced(strings.Repeat(word, n), pause) }
 
 // Count is one message that counts to n, a delta each, each after a pause; Counted is its text.
-func Count(n int, pause time.Duration) Step {
-	deltas := make([]string, n)
-	for i := range deltas {
-		deltas[i] = fmt.Sprintf("%d ", i+1)
-	}
-	return Step{"text": deltas, "delay_ms": pause.Milliseconds()}
-}
+func Count(n int, pause time.Duration) Step { return paced(Counted(n), pause) }
 
 // Counted is the text of Count.
 func Counted(n int) string {
@@ -49,21 +37,28 @@ func Counted(n int) string {
 	return b.String()
 }
 
+func paced(text string, pause time.Duration) Step {
+	return Step{"text": map[string]any{"value": text, "every_ms": pause.Milliseconds()}}
+}
+
 // Reason is one span of reasoning.
 func Reason(text string) Step { return Step{"reasoning": text} }
 
-// Call is one tool call that returns.
-func Call(name, id, args, result string) Step {
-	return Step{"tool": map[string]any{"name": name, "id": id, "args": json.RawMessage(args), "result": result}}
+// Call is one tool call that returns; args is a JSON object.
+func Call(name, args, result string) Step {
+	return Step{"tool": map[string]any{"name": name, "arguments": json.RawMessage(args), "result": result}}
 }
 
 // Fail ends the turn with an error.
 func Fail(category, code string) Step {
-	return Step{"error": map[string]any{"category": category, "code": code}}
+	return Step{"error": map[string]any{"category": category, "code": code, "message": "The script says so."}}
 }
 
 // Hang keeps the turn open until it is cancelled.
 func Hang() Step { return Step{"hang": true} }
+
+// Exit ends the worker process in mid-turn.
+func Exit() Step { return Step{"exit": 1} }
 
 // Recall says what was said in earlier turns.
 func Recall() Step { return Step{"recall": true} }
