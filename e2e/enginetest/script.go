@@ -23,7 +23,9 @@ func Script(steps ...Step) string {
 func Say(text string) Step { return Step{"text": text} }
 
 // SayOften is one message that says a word, with its space, n times: a delta each, each after a pause.
-func SayOften(word string, n int, pause time.Duration) Step { return paced(strings.Repeat(word, n), pause) }
+func SayOften(word string, n int, pause time.Duration) Step {
+	return paced(strings.Repeat(word, n), pause)
+}
 
 // Count is one message that counts to n, a delta each, each after a pause; Counted is its text.
 func Count(n int, pause time.Duration) Step { return paced(Counted(n), pause) }
