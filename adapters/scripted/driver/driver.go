@@ -1,0 +1,301 @@
+// Package driver is the worker's half of the scripted harness: the player of scripts. Scripts are described in
+// docs/scripted.md.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+	"unicode"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// Options configures a Driver.
+type Options struct {
+	// Exit ends the worker process for the step of that name. Nil means os.Exit.
+	Exit func(code int)
+}
+
+// Driver implements worker.Driver.
+type Driver struct {
+	exit    func(code int)
+	options options
+	memory  *memory
+}
+
+var _ worker.Driver = (*Driver)(nil)
+
+// New returns a driver that is not open.
+func New(o Options) *Driver {
+	if o.Exit == nil {
+		o.Exit = os.Exit
+	}
+	return &Driver{exit: o.Exit}
+}
+
+// Open implements worker.Driver.
+func (d *Driver) Open(_ context.Context, env worker.Environment, c harness.Construction) error {
+	var err error
+	if d.options, err = parseOptions(c.Options); err != nil {
+		return invalidScript("options", err)
+	}
+	if d.memory, err = openMemory(env.State); err != nil {
+		return &worker.Failure{
+			Category: event.CategoryPersistence, Code: "state_unreadable",
+			Message: "What this conversation remembers cannot be read.", Cause: err,
+		}
+	}
+	return nil
+}
+
+// Close implements worker.Driver.
+func (d *Driver) Close(context.Context) error { return nil }
+
+func invalidScript(where string, err error) *worker.Failure {
+	return &worker.Failure{
+		Category: event.CategoryConfiguration, Code: "script_invalid",
+		Message: fmt.Sprintf("The script in the %s is not valid: %v.", where, err), Cause: err,
+	}
+}
+
+// Turn implements worker.Driver.
+func (d *Driver) Turn(ctx context.Context, t harness.Turn, sink worker.Sink) error {
+	steps, ok, err := parse(t.Text)
+	if err != nil {
+		return invalidScript("message", err)
+	}
+	if !ok {
+		steps = d.options.Steps
+	}
+	if len(steps) == 0 {
+		steps = []step{{Text: &said{Value: t.Text}}}
+	}
+	p := &player{ctx: ctx, sink: sink, driver: d, run: t.RunID, earlier: d.memory.turns}
+	if err := d.memory.add(t.Text); err != nil {
+		return &worker.Failure{
+			Category: event.CategoryPersistence, Code: "state_unwritable",
+			Message: "What was said cannot be remembered.", Cause: err,
+		}
+	}
+	err = p.play(steps)
+	switch {
+	case errors.Is(err, errStop):
+		return nil
+	case err != nil:
+		return err
+	}
+	return p.yield(finished("end_turn"))
+}
+
+// player plays one script in one turn.
+type player struct {
+	ctx     context.Context
+	sink    worker.Sink
+	driver  *Driver
+	run     string
+	earlier []string
+	ids     int
+}
+
+func (p *player) yield(data ...event.Data) error {
+	s := worker.Step{}
+	for _, d := range data {
+		s.Events = append(s.Events, event.Event{Data: d})
+	}
+	return p.sink.Yield(s)
+}
+
+// id makes an id that no other message or call of the conversation has.
+func (p *player) id(kind string) string {
+	p.ids++
+	return p.run + "." + kind + strconv.Itoa(p.ids)
+}
+
+func (p *player) play(steps []step) error {
+	for _, s := range steps {
+		if err := p.ctx.Err(); err != nil {
+			return context.Cause(p.ctx)
+		}
+		if err := p.step(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *player) step(s step) error {
+	switch {
+	case s.Text != nil:
+		return p.text(*s.Text)
+	case s.Reasoning != nil:
+		return p.reasoning(*s.Reasoning)
+	case s.Tool != nil:
+		return p.tool(*s.Tool)
+	case s.Plan != nil:
+		return p.yield(event.PlanUpdated{Entries: *s.Plan})
+	case s.Usage != nil:
+		u := s.Usage
+		return p.yield(event.UsageUpdated{
+			InputTokens: u.Input, OutputTokens: u.Output, CachedInputTokens: u.CachedInput, ReasoningTokens: u.Reasoning,
+			Cost: u.Cost, Currency: u.Currency, Final: u.Final,
+		})
+	case s.Warning != nil:
+		return p.yield(*s.Warning)
+	case s.Facts != nil:
+		return p.sink.Yield(worker.Step{Facts: s.Facts})
+	case s.DelayMs != nil:
+		return p.wait(*s.DelayMs)
+	case s.Error != nil:
+		e := s.Error
+		return p.end(event.RunError{
+			Code: e.Code, Message: e.Message, Category: e.Category, Retryable: e.Retryable, RetryAfterMs: e.RetryAfterMs,
+		})
+	case s.Finish != nil:
+		return p.end(finished(*s.Finish))
+	case s.Garbage != nil:
+		return p.garbage(*s.Garbage)
+	case s.Hang != nil:
+		<-p.ctx.Done()
+		return context.Cause(p.ctx)
+	case s.Exit != nil:
+		p.driver.exit(*s.Exit)
+		return errors.New("the worker process should have ended")
+	case s.Recall != nil:
+		return p.text(said{Value: recall(p.earlier)})
+	case s.Repeat != nil:
+		for range s.Repeat.Times {
+			if err := p.play(s.Repeat.Steps); err != nil {
+				return err
+			}
+			if err := p.ctx.Err(); err != nil {
+				return context.Cause(p.ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// end yields a terminal, after which nothing is played.
+func (p *player) end(terminal event.Data) error {
+	if err := p.yield(terminal); err != nil {
+		return err
+	}
+	return errStop
+}
+
+func (p *player) garbage(kind string) error {
+	if err := garbage[kind](p.sink); err != nil {
+		return err
+	}
+	return nil // the host took it: the script goes on, and a test will see that it did
+}
+
+func (p *player) text(s said) error {
+	id := p.id("m")
+	if err := p.yield(event.TextStarted{MessageID: id, Role: "assistant"}); err != nil {
+		return err
+	}
+	if err := p.deltas(s, func(part string) event.Data { return event.TextDelta{MessageID: id, Delta: part} }); err != nil {
+		return err
+	}
+	return p.yield(event.TextFinished{MessageID: id})
+}
+
+func (p *player) reasoning(s said) error {
+	id := p.id("r")
+	if err := p.yield(event.ReasoningStarted{MessageID: id}); err != nil {
+		return err
+	}
+	if err := p.deltas(s, func(part string) event.Data { return event.ReasoningDelta{MessageID: id, Delta: part} }); err != nil {
+		return err
+	}
+	return p.yield(event.ReasoningFinished{MessageID: id})
+}
+
+// deltas says a text at its pace, or at that of the options.
+func (p *player) deltas(s said, delta func(part string) event.Data) error {
+	chunk, every := p.driver.options.Chunk, p.driver.options.EveryMs
+	if s.Chunk != nil {
+		chunk = *s.Chunk
+	}
+	if s.EveryMs != nil {
+		every = *s.EveryMs
+	}
+	for rest := s.Value; rest != ""; {
+		n := firstPart(rest, chunk)
+		if err := p.wait(every); err != nil {
+			return err
+		}
+		if err := p.yield(delta(rest[:n])); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// firstPart is how many bytes of s the next delta takes: a word with the space after it, or a number of characters.
+func firstPart(s string, chunk int) int {
+	space, chars := false, 0
+	for i, r := range s {
+		switch {
+		case chunk > 0 && chars == chunk:
+			return i
+		case chunk == 0 && unicode.IsSpace(r):
+			space = true
+		case chunk == 0 && space:
+			return i
+		}
+		chars++
+	}
+	return len(s)
+}
+
+func (p *player) tool(t toolStep) error {
+	if t.ID == "" {
+		t.ID = p.id("t")
+	}
+	started := event.ToolStarted{ToolCallID: t.ID, Name: t.Name, Kind: t.Kind, Title: t.Title}
+	if !t.Stream {
+		started.Arguments = t.Arguments
+	}
+	if err := p.yield(started); err != nil {
+		return err
+	}
+	if t.Stream {
+		err := p.deltas(said{Value: string(t.Arguments)}, func(part string) event.Data {
+			return event.ToolArgumentsDelta{ToolCallID: t.ID, Delta: part}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := p.wait(t.Ms); err != nil {
+		return err
+	}
+	if e := t.Error; e != nil {
+		return p.yield(event.ToolError{ToolCallID: t.ID, Code: e.Code, Message: e.Message, Retryable: e.Retryable})
+	}
+	return p.yield(event.ToolFinished{ToolCallID: t.ID, Result: *t.Result})
+}
+
+// wait waits, or returns why the turn is over.
+func (p *player) wait(ms int64) error {
+	if ms == 0 {
+		return nil
+	}
+	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+}

@@ -1,0 +1,299 @@
+package driver
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+)
+
+// Bounds of a script.
+const (
+	MaxSteps   = 1000      // in one list
+	MaxDepth   = 4         // of repeats in repeats
+	MaxPlayed  = 1_000_000 // steps in all, with repeats
+	MaxDelayMs = 600_000   // of one wait
+	maxChunk   = 100_000
+)
+
+// step is one step of a script: exactly one of the fields is set.
+type step struct {
+	Text      *said              `json:"text"`
+	Reasoning *said              `json:"reasoning"`
+	Tool      *toolStep          `json:"tool"`
+	Plan      *[]event.PlanEntry `json:"plan"`
+	Usage     *usageStep         `json:"usage"`
+	Warning   *event.Warning     `json:"warning"`
+	Facts     map[string]string  `json:"facts"`
+	DelayMs   *int64             `json:"delay_ms"`
+	Error     *errorStep         `json:"error"`
+	Finish    *string            `json:"finish"`
+	Garbage   *string            `json:"garbage"`
+	Hang      *bool              `json:"hang"`
+	Exit      *int               `json:"exit"`
+	Recall    *bool              `json:"recall"`
+	Repeat    *repeatStep        `json:"repeat"`
+}
+
+// said is text or reasoning: a plain string, or one with its pace.
+type said struct {
+	Value   string `json:"value"`
+	Chunk   *int   `json:"chunk"`    // characters a delta; 0 is one word a delta
+	EveryMs *int64 `json:"every_ms"` // before each delta
+}
+
+func (s *said) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '"' {
+		return json.Unmarshal(raw, &s.Value)
+	}
+	type plain said
+	return strict(raw, (*plain)(s))
+}
+
+type toolStep struct {
+	ID        string          `json:"id"` // made when absent
+	Name      string          `json:"name"`
+	Kind      string          `json:"kind"`
+	Title     string          `json:"title"`
+	Arguments json.RawMessage `json:"arguments"`
+	Stream    bool            `json:"stream"` // the arguments come as deltas
+	Ms        int64           `json:"ms"`     // between start and answer
+	Result    *string         `json:"result"`
+	Error     *toolError      `json:"error"`
+}
+
+type toolError struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+}
+
+type usageStep struct {
+	Input       *int64   `json:"input"`
+	Output      *int64   `json:"output"`
+	CachedInput *int64   `json:"cached_input"`
+	Reasoning   *int64   `json:"reasoning"`
+	Cost        *float64 `json:"cost"`
+	Currency    string   `json:"currency"`
+	Final       bool     `json:"final"`
+}
+
+type errorStep struct {
+	Category     event.Category `json:"category"`
+	Code         string         `json:"code"`
+	Message      string         `json:"message"`
+	Retryable    bool           `json:"retryable"`
+	RetryAfterMs int64          `json:"retry_after_ms"`
+}
+
+type repeatStep struct {
+	Times int64  `json:"times"`
+	Steps []step `json:"steps"`
+}
+
+// options are the harness options of a blueprint.
+type options struct {
+	Steps   []step `json:"steps"`
+	Chunk   int    `json:"chunk"`
+	EveryMs int64  `json:"every_ms"`
+}
+
+// parseOptions reads harness options.
+func parseOptions(raw json.RawMessage) (options, error) {
+	var o options
+	if len(raw) == 0 {
+		return o, nil
+	}
+	if err := strict(raw, &o); err != nil {
+		return o, err
+	}
+	if err := checkPace("chunk", &o.Chunk, &o.EveryMs); err != nil {
+		return o, err
+	}
+	return o, check(o.Steps)
+}
+
+// parse reads a message. ok is false when it is not a script but something that a person said: a script is a JSON
+// array of objects, or lines of objects. What is one and breaks the grammar is an error.
+func parse(text string) (steps []step, ok bool, err error) {
+	raws, ok := split(text)
+	if !ok {
+		return nil, false, nil
+	}
+	if len(raws) > MaxSteps {
+		return nil, true, fmt.Errorf("it has more than %d steps", MaxSteps)
+	}
+	for i, raw := range raws {
+		var s step
+		if err := strict(raw, &s); err != nil {
+			return nil, true, fmt.Errorf("step %d: %w", i+1, err)
+		}
+		steps = append(steps, s)
+	}
+	return steps, true, check(steps)
+}
+
+// split takes a script apart without looking into its steps.
+func split(text string) ([]json.RawMessage, bool) {
+	text = strings.TrimSpace(text)
+	var raws []json.RawMessage
+	switch {
+	case strings.HasPrefix(text, "["):
+		if json.Unmarshal([]byte(text), &raws) != nil {
+			return nil, false
+		}
+	case strings.HasPrefix(text, "{"):
+		for l := range strings.Lines(text) {
+			if l = strings.TrimSpace(l); l != "" {
+				raws = append(raws, json.RawMessage(l))
+			}
+		}
+	}
+	for _, raw := range raws {
+		if len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
+			return nil, false
+		}
+	}
+	return raws, len(raws) > 0
+}
+
+// strict decodes one JSON value without unknown fields. Its errors name fields, not values.
+func strict(raw []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil {
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("something follows the object")
+		}
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("%s has the wrong type", cmp.Or(wrong.Field, "a value"))
+	}
+	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s is unknown", m[1])
+	}
+	return errors.New("not well-formed JSON")
+}
+
+var unknownField = regexp.MustCompile(`unknown field ("[A-Za-z0-9_.-]{1,40}")`)
+
+// check looks for what the types do not say.
+func check(steps []step) error {
+	n, err := count(steps, 1)
+	if err == nil && n > MaxPlayed {
+		err = fmt.Errorf("it plays more than %d steps", MaxPlayed)
+	}
+	return err
+}
+
+// count checks steps and returns how many are played.
+func count(steps []step, depth int) (int64, error) {
+	if len(steps) > MaxSteps {
+		return 0, fmt.Errorf("a list has more than %d steps", MaxSteps)
+	}
+	var total int64
+	for i, s := range steps {
+		n, err := s.check(depth)
+		if err != nil {
+			return 0, fmt.Errorf("step %d: %w", i+1, err)
+		}
+		if total += n; total > MaxPlayed {
+			return total, nil
+		}
+	}
+	return total, nil
+}
+
+func (s step) check(depth int) (int64, error) {
+	kinds := 0
+	for _, set := range []bool{
+		s.Text != nil, s.Reasoning != nil, s.Tool != nil, s.Plan != nil, s.Usage != nil, s.Warning != nil, s.Facts != nil,
+		s.DelayMs != nil, s.Error != nil, s.Finish != nil, s.Garbage != nil, s.Hang != nil, s.Exit != nil, s.Recall != nil,
+		s.Repeat != nil,
+	} {
+		if set {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return 0, fmt.Errorf("must have exactly one key, has %d", kinds)
+	}
+	switch {
+	case s.Text != nil:
+		return 1, s.Text.check("text")
+	case s.Reasoning != nil:
+		return 1, s.Reasoning.check("reasoning")
+	case s.Tool != nil:
+		return 1, s.Tool.check()
+	case s.DelayMs != nil:
+		return 1, checkMs("delay_ms", *s.DelayMs)
+	case s.Error != nil:
+		return 1, checkMs("error.retry_after_ms", s.Error.RetryAfterMs)
+	case s.Garbage != nil:
+		if _, ok := garbage[*s.Garbage]; !ok {
+			return 0, errors.New("garbage: unknown kind")
+		}
+	case s.Hang != nil && !*s.Hang, s.Recall != nil && !*s.Recall:
+		return 0, errors.New("must be true")
+	case s.Exit != nil && (*s.Exit < 0 || *s.Exit > 255):
+		return 0, errors.New("exit: must be 0 to 255")
+	case s.Repeat != nil:
+		return s.Repeat.check(depth)
+	}
+	return 1, nil
+}
+
+func (s *said) check(field string) error { return checkPace(field+".chunk", s.Chunk, s.EveryMs) }
+
+func checkPace(field string, chunk *int, everyMs *int64) error {
+	if chunk != nil && (*chunk < 0 || *chunk > maxChunk) {
+		return fmt.Errorf("%s: must be 0 to %d", field, maxChunk)
+	}
+	if everyMs != nil {
+		return checkMs("every_ms", *everyMs)
+	}
+	return nil
+}
+
+func checkMs(field string, ms int64) error {
+	if ms < 0 || ms > MaxDelayMs {
+		return fmt.Errorf("%s: must be 0 to %d", field, MaxDelayMs)
+	}
+	return nil
+}
+
+func (t *toolStep) check() error {
+	switch {
+	case t.Name == "":
+		return errors.New("tool.name: is missing")
+	case (t.Result == nil) == (t.Error == nil):
+		return errors.New("tool: must have either a result or an error")
+	case t.Arguments != nil && !bytes.HasPrefix(bytes.TrimSpace(t.Arguments), []byte("{")):
+		return errors.New("tool.arguments: must be an object")
+	}
+	return checkMs("tool.ms", t.Ms)
+}
+
+func (r *repeatStep) check(depth int) (int64, error) {
+	if depth > MaxDepth {
+		return 0, fmt.Errorf("repeat: nested deeper than %d", MaxDepth)
+	}
+	if r.Times < 1 || r.Times > MaxPlayed {
+		return 0, fmt.Errorf("repeat.times: must be 1 to %d", MaxPlayed)
+	}
+	n, err := count(r.Steps, depth+1)
+	if err != nil {
+		return 0, fmt.Errorf("repeat: %w", err)
+	}
+	// A repeat of nothing still costs its turns; the product cannot overflow, both sides are at most a million or so.
+	return r.Times * max(n, 1), nil
+}

@@ -1,0 +1,18 @@
+package main
+
+import "time"
+
+// options are the command line. Secrets are never on it: other users can read it.
+type options struct {
+	Socket     string        `required:"" help:"Path of the unix socket to listen on. It must not exist."`
+	SecretFile string        `required:"" help:"File with the secret that callers must know."`
+	State      string        `required:"" help:"Folder of the harness's own state, kept between workers."`
+	Workspace  string        `required:"" help:"Folder of the agent's files."`
+	Mark       string        `required:"" help:"Name of the sandbox, in the environment of its processes."`
+	LogFile    string        `help:"File to log to, bounded; the one before is kept with the suffix .1. Standard error when absent."`
+	LogLevel   string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged."`
+	ReadyFD    uintptr       `name:"ready-fd" help:"Descriptor to which a line is written when the socket listens."`
+	OrphanTTL  time.Duration `name:"orphan-ttl" default:"15m" help:"The worker ends when no engine calls it or listens to it for so long."`
+	Node       string        `help:"Node.js program for harnesses that need it." placeholder:"PATH"`
+	NodeDir    string        `help:"Folder of the Node.js agents." placeholder:"PATH"`
+}

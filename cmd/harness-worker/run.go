@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// Bounds of what the worker reads at its start.
+const (
+	minSecret = 16
+	maxSecret = 1 << 10
+)
+
+// run serves until the host has stopped.
+func run(o options) error {
+	// What this worker makes is its user's alone, and other processes of that user cannot read its memory: the secret and
+	// the journal are in it.
+	unix.Umask(0o077)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("failed to protect memory: %w", err)
+	}
+	// The engine, its terminal and its connection may go; the worker stays.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+
+	log, closeLog, err := logger(o)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	secret, err := readSecret(o.SecretFile)
+	if err != nil {
+		return err
+	}
+	for flag, dir := range map[string]string{"state": o.State, "workspace": o.Workspace} {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return fmt.Errorf("failed to use --%s: not a folder", flag)
+		}
+	}
+	l, err := worker.Listen(o.Socket)
+	if err != nil {
+		return err
+	}
+	h, err := worker.NewHost(worker.HostOptions{
+		Drivers: drivers(o), Workspace: o.Workspace, State: o.State, Mark: o.Mark, OrphanTTL: o.OrphanTTL, Log: log,
+	})
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		log.Info("stopping", "signal", (<-stop).String())
+		h.Stop()
+	}()
+	log.Info("listening", "instance", h.Instance())
+	if err := tellReady(o.ReadyFD); err != nil {
+		log.Warn("nobody waits for this worker", "error", err)
+	}
+	err = worker.NewServer(h, secret, log).Serve(l)
+	h.Stop()
+	log.Info("stopped", "instance", h.Instance())
+	return err
+}
+
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("failed to read secret: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("failed to read secret: %w", err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return "", errors.New("failed to read secret: the file can be read by others")
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return "", fmt.Errorf("failed to read secret: %w", err)
+	}
+	secret := strings.TrimSpace(string(raw))
+	if len(secret) < minSecret || len(raw) > maxSecret {
+		return "", fmt.Errorf("failed to read secret: it must have %d to %d characters", minSecret, maxSecret)
+	}
+	return secret, nil
+}
+
+// tellReady writes a line to the descriptor and closes it. Whoever started the worker sees either the line or, when
+// the worker dies before it, the end.
+func tellReady(fd uintptr) error {
+	if fd == 0 {
+		return nil
+	}
+	f := os.NewFile(fd, "ready")
+	if f == nil {
+		return errors.New("not a descriptor")
+	}
+	_, err := io.WriteString(f, "ready\n")
+	return errors.Join(err, f.Close())
+}
+
+func logger(o options) (*slog.Logger, func(), error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		return nil, nil, fmt.Errorf("failed to read --log-level: %w", err)
+	}
+	out, closeOut := io.Writer(os.Stderr), func() {}
+	if o.LogFile != "" {
+		f, err := openLog(o.LogFile, maxLogBytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, closeOut = f, f.close
+	}
+	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), closeOut, nil
+}
