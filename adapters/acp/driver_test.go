@@ -333,7 +333,9 @@ func TestOpenFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := fakeProfile()
 			p.StartTimeout = 200 * time.Millisecond
-			p.Command = func(worker.Environment, harness.Construction) (worker.Command, error) { return worker.Command{Path: tc.path}, nil }
+			p.Command = func(worker.Environment, harness.Construction) (worker.Command, error) {
+				return worker.Command{Path: tc.path}, nil
+			}
 			env := worker.Environment{State: t.TempDir(), Log: quiet, Tree: &fakeTree{program: tc.program}}
 			if tc.state != nil {
 				tc.state(env.State)

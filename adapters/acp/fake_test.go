@@ -213,7 +213,9 @@ func (r *recorder) text() string {
 
 func fakeProfile() Profile {
 	return Profile{
-		Command:    func(worker.Environment, harness.Construction) (worker.Command, error) { return worker.Command{Path: "fake"}, nil },
+		Command: func(worker.Environment, harness.Construction) (worker.Command, error) {
+			return worker.Command{Path: "fake"}, nil
+		},
 		Durability: event.DurabilityLocal,
 	}
 }

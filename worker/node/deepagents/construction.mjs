@@ -1,23 +1,10 @@
 // What an agent is made of, as the driver gives it with a session. Anything unknown is refused: a misspelt option must
 // not be ignored.
 import { MAX_SYSTEM_PROMPT_UNITS } from "./bounds.mjs";
-import { PROVIDER_NAMES } from "./models.mjs";
+import { DEFAULT_MODEL, OPTIONS, PROVIDER_NAMES } from "./options.mjs";
 
 /** Key of everything of ours in a `_meta` object. */
 export const META = "harness-engine";
-
-/** The model of an agent that names none. */
-export const DEFAULT_MODEL = { provider: "anthropic", id: "claude-sonnet-4-6" };
-
-/** Options: type, bounds and default. The adapter's JSON Schema says the same; a test of the adapter compares them. */
-export const OPTIONS = {
-  temperature: { type: "number", min: 0, max: 2 },
-  maxTokens: { type: "integer", min: 1, max: 200_000 },
-  thinkingBudgetTokens: { type: "integer", min: 1024, max: 64_000 },
-  recursionLimit: { type: "integer", min: 10, max: 2_000, default: 500 },
-  requestTimeoutSeconds: { type: "integer", min: 1, max: 600, default: 300 },
-  todoList: { type: "boolean", default: true },
-};
 
 /** Input that cannot be used; the message names the field. */
 export class InvalidConstructionError extends Error {

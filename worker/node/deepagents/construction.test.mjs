@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DEFAULT_MODEL, OPTIONS, parseConstruction } from "./construction.mjs";
+import { parseConstruction } from "./construction.mjs";
+import { DEFAULT_MODEL, OPTIONS } from "./options.mjs";
 
 test("nothing given: the defaults", () => {
   for (const value of [undefined, {}, { model: { provider: "", id: "" } }]) {

@@ -105,9 +105,6 @@ const PROVIDERS = {
     }),
 };
 
-/** Names of the providers. */
-export const PROVIDER_NAMES = Object.keys(PROVIDERS);
-
 /**
  * Makes the chat model of a construction.
  * @param {{provider: string, id: string}} model

@@ -1,0 +1,127 @@
+// Package driver drives Deep Agents inside a worker, through the Node agent of worker/node.
+package driver
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/harness-engine/harness-engine/adapters/acp"
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// Options say where the agent is.
+type Options struct {
+	// NodePath is the Node program. Empty looks up "node" in the PATH of this process.
+	NodePath string
+	// AgentDir is the folder worker/node, with its dependencies installed.
+	AgentDir string
+}
+
+// New makes the driver.
+func New(o Options) worker.Driver { return acp.New(Profile(o)) }
+
+// metaKey is the key of everything of ours in a `_meta`.
+const metaKey = "harness-engine"
+
+// Profile describes the Node agent to the shared driver.
+func Profile(o Options) acp.Profile {
+	return acp.Profile{
+		Command:           func(env worker.Environment, _ harness.Construction) (worker.Command, error) { return command(o, env) },
+		Meta:              construction,
+		Namespace:         namespace,
+		ParentMessage:     parentMessage,
+		InputComplete:     true,
+		NoPlanPriority:    true,
+		UsageNotification: "_" + metaKey + "/usage",
+		TrustErrors:       true,
+		Durability:        event.DurabilityLocal, // checkpoints in the worker's state folder
+	}
+}
+
+// stateFolder is the agent's own part of the worker's state folder.
+const stateFolder = "deepagents"
+
+func command(o Options, env worker.Environment) (worker.Command, error) {
+	node := o.NodePath
+	if node == "" {
+		node = "node"
+	}
+	path, err := exec.LookPath(node)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return worker.Command{}, notInstalled(fmt.Errorf("failed to find node: %w", err))
+	}
+	main, err := filepath.Abs(filepath.Join(o.AgentDir, "deepagents", "main.mjs"))
+	if err == nil {
+		_, err = os.Stat(main)
+	}
+	if err != nil {
+		return worker.Command{}, notInstalled(fmt.Errorf("failed to find the agent: %w", err))
+	}
+	state := filepath.Join(env.State, stateFolder)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return worker.Command{}, fmt.Errorf("failed to make state folder: %w", err)
+	}
+	return worker.Command{
+		Path: path,
+		Args: []string{main},
+		Dir:  env.Workspace,
+		// Nothing of the worker's environment: no PATH either, for the agent starts no program.
+		Env: []string{
+			"HARNESS_STATE=" + state,
+			"MODEL_URL=" + env.ModelURL,
+			"HOME=" + state,
+			"TMPDIR=" + state,
+			"LANG=C.UTF-8",
+			"NODE_ENV=production",
+			"LANGSMITH_TRACING=false",
+			"LANGCHAIN_TRACING_V2=false",
+			"LANGCHAIN_CALLBACKS_BACKGROUND=false",
+		},
+	}, nil
+}
+
+func notInstalled(cause error) error {
+	return &worker.Failure{
+		Category: event.CategoryConfiguration, Code: "harness_not_installed", Cause: cause,
+		Message: "Node or the Node agent is not installed where the worker runs.",
+	}
+}
+
+type agentConstruction struct {
+	SystemPrompt string           `json:"systemPrompt"`
+	Model        harness.ModelRef `json:"model"`
+	Options      json.RawMessage  `json:"options,omitempty"`
+}
+
+func construction(c harness.Construction) (any, error) {
+	return map[string]any{metaKey: map[string]any{
+		"construction": agentConstruction{SystemPrompt: c.SystemPrompt, Model: c.Model, Options: c.Options},
+	}}, nil
+}
+
+// agentMeta is our part of an update's `_meta`.
+type agentMeta struct {
+	Namespace       []acp.Delegate `json:"namespace"`
+	ParentMessageID string         `json:"parentMessageId"`
+}
+
+func readMeta(raw json.RawMessage) agentMeta {
+	var m map[string]json.RawMessage
+	var ours agentMeta
+	if json.Unmarshal(raw, &m) != nil || json.Unmarshal(m[metaKey], &ours) != nil {
+		return agentMeta{}
+	}
+	return ours
+}
+
+func namespace(raw json.RawMessage) []acp.Delegate { return readMeta(raw).Namespace }
+
+func parentMessage(raw json.RawMessage) string { return readMeta(raw).ParentMessageID }

@@ -1,0 +1,288 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/internal/fakemodel"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a driver with the real agent, the real process tree and the fake model.
+type rig struct {
+	t     *testing.T
+	model *fakemodel.Server
+	env   worker.Environment
+	c     harness.Construction
+	d     worker.Driver
+}
+
+func newRig(t *testing.T, provider, options string) *rig {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("node is not installed")
+	}
+	model := fakemodel.New(fakemodel.Options{})
+	// The model proxy has a path for each provider.
+	proxy := http.NewServeMux()
+	for _, name := range providers {
+		proxy.Handle("/"+name+"/", http.StripPrefix("/"+name, model))
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	tree, err := worker.NewProcessTree(worker.TreeOptions{Mark: t.Name(), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Errorf("failed to close the process tree: %v", err)
+		}
+	})
+	r := &rig{
+		t: t, model: model,
+		env: worker.Environment{Workspace: t.TempDir(), State: t.TempDir(), ModelURL: server.URL, Tree: tree, Log: log},
+		c: harness.Construction{
+			Harness: harness.Default, SystemPrompt: "You are terse.",
+			Model: harness.ModelRef{Provider: provider, ID: "fake-model"}, Options: []byte(options),
+		},
+	}
+	r.open()
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	r.d = New(Options{AgentDir: filepath.Join("..", "..", "..", "worker", "node")})
+	if err := r.d.Open(r.t.Context(), r.env, r.c); err != nil {
+		r.t.Fatalf("failed to open (is `npm ci` done in worker/node?): %v", err)
+	}
+}
+
+func (r *rig) close() {
+	if err := r.d.Close(context.Background()); err != nil {
+		r.t.Errorf("failed to close: %v", err)
+	}
+}
+
+// collected is a sink that judges as the engine does.
+type collected struct {
+	validator *event.Validator
+	events    []event.Event
+	facts     map[string]string
+	onEvent   func(event.Event)
+}
+
+func (c *collected) Yield(s worker.Step) error {
+	for k, v := range s.Facts {
+		c.facts[k] = v
+	}
+	for _, e := range s.Events {
+		out, err := c.validator.Accept(e)
+		if err != nil {
+			return err
+		}
+		c.events = append(c.events, out...)
+		if c.onEvent != nil {
+			c.onEvent(e)
+		}
+	}
+	return nil
+}
+
+func (r *rig) turn(ctx context.Context, text string, onEvent func(event.Event)) *collected {
+	r.t.Helper()
+	c := &collected{validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
+	if _, err := c.validator.Accept(event.Event{Data: event.RunStarted{Harness: "deepagents", AdapterVersion: "1"}}); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.d.Turn(ctx, harness.Turn{RunID: "run_x", Text: text}, c); err != nil {
+		r.t.Fatalf("turn %q: %v", text, err)
+	}
+	if !c.validator.Ended() {
+		r.t.Fatalf("turn %q has no terminal", text)
+	}
+	return c
+}
+
+func (c *collected) terminal() event.Data { return c.events[len(c.events)-1].Data }
+
+func of[T event.Data](c *collected) []T {
+	var out []T
+	for _, e := range c.events {
+		if d, ok := e.Data.(T); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (c *collected) text() string {
+	var b strings.Builder
+	for _, d := range of[event.TextDelta](c) {
+		b.WriteString(d.Delta)
+	}
+	return b.String()
+}
+
+var providers = []string{"anthropic", "openai"}
+
+func TestOneConversation(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			r := newRig(t, provider, `{"recursionLimit":40}`)
+
+			c := r.turn(t.Context(), "The password is swordfish. [[think]] [[text]]", nil)
+			if _, ok := c.terminal().(event.RunFinished); !ok || c.text() != "Hello from the fake model." {
+				t.Fatalf("%q, %+v", c.text(), c.terminal())
+			}
+			if len(of[event.ReasoningDelta](c)) == 0 {
+				t.Error("no reasoning")
+			}
+			usage := of[event.UsageUpdated](c)
+			if len(usage) == 0 || !usage[len(usage)-1].Final || *usage[len(usage)-1].OutputTokens == 0 {
+				t.Errorf("usage %+v", usage)
+			}
+			session := c.facts["native_session_id"]
+			if session == "" {
+				t.Error("no native session id")
+			}
+
+			c = r.turn(t.Context(), `[[tool write_file {"file_path":"/notes.md","content":"kept words"}]] [[then]] [[tool read_file {"file_path":"/notes.md"}]]`, nil)
+			var names []string
+			for _, s := range of[event.ToolStarted](c) {
+				names = append(names, s.Name)
+				if len(s.Arguments) == 0 {
+					t.Errorf("%s has no arguments", s.Name)
+				}
+			}
+			if !slices.Equal(names, []string{"write_file", "read_file"}) || len(of[event.ToolFinished](c)) != 2 {
+				t.Errorf("tools %v, finished %d", names, len(of[event.ToolFinished](c)))
+			}
+			if raw, err := os.ReadFile(filepath.Join(r.env.Workspace, "notes.md")); err != nil || string(raw) != "kept words" {
+				t.Errorf("file %q, %v", raw, err)
+			}
+
+			for status, category := range map[string]event.Category{
+				"400": event.CategoryConfiguration, "401": event.CategoryAuthentication, "403": event.CategoryAuthorization,
+				"429": event.CategoryThrottled, "500": event.CategoryUnavailable, "529": event.CategoryUnavailable,
+			} {
+				before := len(r.model.Requests())
+				c = r.turn(t.Context(), "[[http "+status+"]]", nil)
+				e, ok := c.terminal().(event.RunError)
+				if !ok || e.Category != category {
+					t.Errorf("HTTP %s: %+v", status, c.terminal())
+				}
+				if n := len(r.model.Requests()) - before; n != 1 {
+					t.Errorf("HTTP %s: %d calls of the model", status, n)
+				}
+			}
+			c = r.turn(t.Context(), "[[slow 3 1]] [[cut]]", nil)
+			if e, ok := c.terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "model_stream_cut" {
+				t.Errorf("cut: %+v", c.terminal())
+			}
+
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c = r.turn(ctx, "[[slow 5 10]] [[hang]]", func(e event.Event) {
+				if e.Type() == event.TypeTextDelta {
+					cancel(&worker.Cancelled{Reason: event.CancelClientRequest})
+				}
+			})
+			if e, ok := c.terminal().(event.RunCancelled); !ok || e.Reason != event.CancelClientRequest {
+				t.Errorf("cancel: %+v", c.terminal())
+			}
+
+			// Another worker of the same conversation.
+			r.close()
+			r.open()
+			c = r.turn(t.Context(), "[[recall]]", nil)
+			if !strings.Contains(c.text(), "swordfish") {
+				t.Errorf("recalled %q", c.text())
+			}
+			if c.facts["native_session_id"] != session {
+				t.Errorf("session %q became %q", session, c.facts["native_session_id"])
+			}
+			for _, e := range c.events {
+				if d, ok := e.Data.(event.RunFinished); ok && d.Thread.Durability != event.DurabilityLocal {
+					t.Errorf("durability %s", d.Thread.Durability)
+				}
+			}
+		})
+	}
+}
+
+func TestDelegatedAgentsAndThePlan(t *testing.T) {
+	r := newRig(t, "anthropic", "")
+	c := r.turn(t.Context(), `[[tool task {"description":"say hello","subagent_type":"general-purpose"}]]`, nil)
+	entered, exited := of[event.NamespaceEntered](c), of[event.NamespaceExited](c)
+	if len(entered) != 1 || len(exited) != 1 || entered[0].ID != exited[0].ID || exited[0].Outcome != "success" {
+		t.Fatalf("entered %+v, exited %+v", entered, exited)
+	}
+	if started := of[event.ToolStarted](c); len(started) != 1 || started[0].ToolCallID != entered[0].ParentToolCallID {
+		t.Errorf("tools %+v", started)
+	}
+	inside := slices.ContainsFunc(c.events, func(e event.Event) bool {
+		return e.Type() == event.TypeTextDelta && slices.Equal(e.Namespace, []string{entered[0].ID})
+	})
+	if !inside {
+		t.Error("no text inside of the namespace")
+	}
+	c = r.turn(t.Context(), `[[tool write_todos {"todos":[{"content":"look","status":"completed"},{"content":"leap","status":"pending"}]}]]`, nil)
+	plan := of[event.PlanUpdated](c)
+	if len(plan) != 1 || len(plan[0].Entries) != 2 || plan[0].Entries[1] != (event.PlanEntry{Content: "leap", Status: "pending"}) {
+		t.Errorf("plan %+v", plan)
+	}
+}
+
+func TestBadConstructionIsTold(t *testing.T) {
+	for options, field := range map[string]string{
+		`{"temperature":9}`:             "temperature",
+		`{"thinkingBudgetTokens":2048}`: "thinkingBudgetTokens",
+	} {
+		r := newRig(t, "openai", "")
+		r.close()
+		r.c.Options = []byte(options)
+		if err := os.RemoveAll(r.env.State); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(r.env.State, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var f *worker.Failure
+		err := New(Options{AgentDir: filepath.Join("..", "..", "..", "worker", "node")}).Open(t.Context(), r.env, r.c)
+		if !errors.As(err, &f) || f.Category != event.CategoryConfiguration || !strings.Contains(f.Message, field) {
+			t.Errorf("%s: %v", options, err)
+		}
+	}
+}
+
+func TestNotInstalled(t *testing.T) {
+	env := worker.Environment{State: t.TempDir(), Workspace: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for name, o := range map[string]Options{
+		"no agent": {AgentDir: t.TempDir(), NodePath: "/bin/sh"},
+		"no node":  {AgentDir: filepath.Join("..", "..", "..", "worker", "node"), NodePath: filepath.Join(t.TempDir(), "node")},
+	} {
+		var f *worker.Failure
+		if err := New(o).Open(t.Context(), env, harness.Construction{}); !errors.As(err, &f) || f.Code != "harness_not_installed" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
