@@ -238,6 +238,16 @@ func TestHubFreesUnwatchedRuns(t *testing.T) {
 		if s.log.Reads() != reads {
 			t.Error("an unwatched run was polled")
 		}
+		// One that reads and pauses keeps it watched, too.
+		for after := range int64(8) {
+			if _, err := s.hub.Subscribe("run_1", after%2).Next(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(900 * time.Millisecond)
+			if s.hub.Watched() != 1 {
+				t.Fatal("a run was freed between two reads")
+			}
+		}
 		// The same subscription goes on where it was.
 		d, err := sub.Next(t.Context(), 10)
 		if err != nil || d.Events[0].Sequence != 3 {

@@ -2,9 +2,11 @@ package event
 
 import "slices"
 
-// Codes of the tool.error that the engine writes for a call that was still open when its run ended.
 const (
+	// CodeRunEnded is the code of the tool.error that the engine writes for a call that is open when its run ends.
 	CodeRunEnded = "run_ended"
+	// CodeTerminalMissing is the code of the run.error of a run whose stream ended without a terminal.
+	CodeTerminalMissing = "terminal_missing"
 
 	messageRunEnded = "The run ended before the tool answered."
 )
@@ -331,7 +333,7 @@ func ErrorTerminal(v *Validator, t ThreadState) Event {
 // its stream, unavailable where it was lost.
 func MissingTerminal(v *Validator, c Category, t ThreadState) Event {
 	return Event{Data: RunError{
-		Code: "terminal_missing", Message: "The harness ended without saying how.",
+		Code: CodeTerminalMissing, Message: "The harness ended without saying how.",
 		Category: c, Retryable: c == CategoryUnavailable && v.SideEffects() == SideEffectsNone,
 		SideEffects: v.SideEffects(), Thread: t,
 	}}
