@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,10 @@ func TestNothingLostNothingDoubled(t *testing.T) {
 			var writers []*event.Writer
 			acknowledged, left := map[string]int64{}, map[string]bool{}
 			showed := map[int64][32]byte{}
+			var mu sync.Mutex // several writers may publish at once
 			publish := func(c event.Chunk) {
+				mu.Lock()
+				defer mu.Unlock()
 				if h, ok := showed[c.First]; ok && h != c.SHA256 {
 					rt.Errorf("two chunks were published at %d", c.First)
 				}
