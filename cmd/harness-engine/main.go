@@ -1,0 +1,48 @@
+// Command harness-engine runs AI agents on many harnesses behind one GraphQL API.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is the command line. Every flag is also an environment variable, HARNESS_ and the flag's name in upper case.
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Run the engine."`
+	Token   tokenCmd   `cmd:"" help:"Make a token for a subject, signed with the key of a data folder (development only)."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+type versionCmd struct{}
+
+func (versionCmd) Run() error {
+	fmt.Println("harness-engine", version())
+	return nil
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func main() {
+	var c cli
+	k := kong.Parse(&c, kong.Name("harness-engine"), kong.UsageOnError(), kong.DefaultEnvars("HARNESS"),
+		kong.Description("Runs AI agents on many harnesses behind one GraphQL API, with a durable event log that loses nothing."))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	k.BindTo(ctx, (*context.Context)(nil))
+	if err := k.Run(); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "harness-engine:", err)
+		os.Exit(1)
+	}
+}
