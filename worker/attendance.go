@@ -41,6 +41,16 @@ func (a *attendance) step(n int) {
 	}
 }
 
+// idle is for how long nobody has come.
+func (a *attendance) idle() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open > 0 {
+		return 0
+	}
+	return time.Since(a.last)
+}
+
 // left is how long the worker may still be alone, or 0 when nobody came for the whole time. Durations are taken from
 // the monotonic clock, so setting the machine's clock changes nothing.
 func (a *attendance) left() (time.Duration, bool) {

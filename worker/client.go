@@ -113,7 +113,26 @@ func (c *Client) Attach(ctx context.Context, brokerSocket string) error {
 
 // Shutdown ends the worker with everything that it started. It returns when that is done.
 func (c *Client) Shutdown(ctx context.Context) error {
-	return c.call(ctx, longCallTime, http.MethodPost, "/v1/shutdown", nil, nil)
+	return c.call(ctx, longCallTime, http.MethodPost, "/v1/shutdown", shutdownRequest{}, nil)
+}
+
+// EndIdle ends the worker behind a socket, whomever it serves, if nobody has needed it for a time. It returns
+// harness.ErrConflict when the worker is not idle. State that the harness keeps in its folder stays.
+func EndIdle(ctx context.Context, socket, secret string, idle time.Duration) error {
+	o := ClientOptions{Socket: socket, Secret: secret, LeaseGen: 1, Binding: harness.Binding{SessionID: "none", Epoch: 1, SandboxGen: 1}}
+	c, err := Dial(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r, err := c.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Bound != nil { // speak as whoever serves it now; a higher lease meanwhile refuses this
+		c.o.Binding, c.o.LeaseGen = r.Bound.Binding, r.Bound.LeaseGen
+	}
+	return c.call(ctx, longCallTime, http.MethodPost, "/v1/shutdown", shutdownRequest{IfIdleMs: max(1, idle.Milliseconds())}, nil)
 }
 
 // StartTurn implements harness.Runtime.

@@ -293,6 +293,26 @@ func constructionDigest(c *harness.Construction) ([32]byte, error) {
 	return sha256.Sum256(raw), nil
 }
 
+// mayStop checks a caller that wants to stop the host; it then begins to refuse work. An unbound host may be stopped by
+// whoever knows the secret. With a time, the host must have been idle for as long: no turn, no stream, no call. The
+// caller's own call does not count.
+func (h *Host) mayStop(c Caller, idle time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if idle > 0 {
+		if h.active != nil || h.state == opening || h.attendance.idle() < idle {
+			return &Error{Code: CodeBusy, Message: "this worker is not idle"}
+		}
+	}
+	if h.state == opening || h.state == bound {
+		if err := h.enter(c); err != nil {
+			return err
+		}
+	}
+	h.state = closing
+	return nil
+}
+
 // Stop ends the active turn as cancelled by shutdown, closes the driver and ends the process tree, all in bounded
 // time. It may be called several times; each call returns when the host has stopped.
 func (h *Host) Stop() {

@@ -85,6 +85,11 @@ type cancelRequest struct {
 	Reason string `json:"reason"`
 }
 
+// shutdownRequest ends the worker: at once, or only when it has been idle for a time.
+type shutdownRequest struct {
+	IfIdleMs int64 `json:"ifIdleMs,omitempty"`
+}
+
 type ackRequest struct {
 	Seq int64 `json:"seq"`
 }

@@ -283,7 +283,14 @@ func (s *Server) shutdown(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.host.MayStop(c); err != nil {
+	var req shutdownRequest
+	if err := read(w, r, maxSmallBody, &req); err != nil {
+		return err
+	}
+	if req.IfIdleMs < 0 || req.IfIdleMs > MaxDeadline.Milliseconds() {
+		return bad("ifIdleMs", "out of bounds")
+	}
+	if err := s.host.mayStop(c, time.Duration(req.IfIdleMs)*time.Millisecond); err != nil {
 		return err
 	}
 	patient(w)
@@ -328,19 +335,6 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	newStreamWriter(w).run(r.Context(), reader, from, s.host.Done())
-	return nil
-}
-
-// MayStop checks a caller that wants to stop the host. An unbound host may be stopped by whoever knows the secret.
-func (h *Host) MayStop(c Caller) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state == unbound || h.state == failed || h.state == closing {
-		return nil
-	}
-	if err := h.enter(c); err != nil {
-		return err
-	}
 	return nil
 }
 

@@ -9,9 +9,10 @@ type options struct {
 	State      string        `required:"" help:"Folder of the harness's own state, kept between workers."`
 	Workspace  string        `required:"" help:"Folder of the agent's files."`
 	Mark       string        `required:"" help:"Name of the sandbox, in the environment of its processes."`
+	PidFile    string        `help:"File to which the process id and start time are written before the socket listens."`
 	LogFile    string        `help:"File to log to, bounded; the one before is kept with the suffix .1. Standard error when absent."`
 	LogLevel   string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged."`
-	ReadyFD    uintptr       `name:"ready-fd" help:"Descriptor to which a line is written when the socket listens."`
+	ReadyFD    uint          `name:"ready-fd" help:"Descriptor to which a line is written when the socket listens."`
 	OrphanTTL  time.Duration `name:"orphan-ttl" default:"15m" help:"The worker ends when no engine calls it or listens to it for so long."`
 	Node       string        `help:"Node.js program for harnesses that need it." placeholder:"PATH"`
 	NodeDir    string        `help:"Folder of the Node.js agents." placeholder:"PATH"`

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/harness-engine/harness-engine/worker"
+	"github.com/harness-engine/harness-engine/worker/procfs"
 )
 
 // Bounds of what the worker reads at its start.
@@ -44,6 +45,11 @@ func run(o options) error {
 	for flag, dir := range map[string]string{"state": o.State, "workspace": o.Workspace} {
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 			return fmt.Errorf("failed to use --%s: not a folder", flag)
+		}
+	}
+	if o.PidFile != "" {
+		if err := procfs.WriteFile(o.PidFile); err != nil {
+			return err
 		}
 	}
 	l, err := worker.Listen(o.Socket)
@@ -98,11 +104,11 @@ func readSecret(path string) (string, error) {
 
 // tellReady writes a line to the descriptor and closes it. Whoever started the worker sees either the line or, when
 // the worker dies before it, the end.
-func tellReady(fd uintptr) error {
+func tellReady(fd uint) error {
 	if fd == 0 {
 		return nil
 	}
-	f := os.NewFile(fd, "ready")
+	f := os.NewFile(uintptr(fd), "ready")
 	if f == nil {
 		return errors.New("not a descriptor")
 	}

@@ -1,0 +1,318 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// Defaults and times of a manager.
+const (
+	DefaultMaxSandboxes = 32
+
+	destroyTime   = 30 * time.Second
+	retryAfterSec = 5
+)
+
+// Options configures a Manager.
+type Options struct {
+	Data         string // folder of sandboxes and states; made when it is missing
+	Backends     map[string]Backend
+	Profiles     []Profile // the first that serves a harness is taken
+	MaxSandboxes int       // alive at a time; 0 is DefaultMaxSandboxes
+	BrokerSocket string    // path of the broker's unix socket, handed to every worker; empty: there is none
+	Log          *slog.Logger
+}
+
+// Manager keeps the sandboxes of one machine. Two managers may share a data folder only one after the other.
+type Manager struct {
+	o        Options
+	runDir   string
+	stateDir string
+
+	idle time.Duration // see idleTime
+
+	mu       sync.Mutex
+	live     map[string]bool // addresses that may have a worker
+	starting map[string]bool // of these, the ones whose worker may not be there yet
+}
+
+// NewManager checks the options and looks for sandboxes that an earlier engine left.
+func NewManager(o Options) (*Manager, error) {
+	data, err := filepath.Abs(o.Data)
+	if err != nil || o.Data == "" {
+		return nil, errors.New("failed to make sandbox manager: no data folder")
+	}
+	if o.MaxSandboxes == 0 {
+		o.MaxSandboxes = DefaultMaxSandboxes
+	}
+	if len(o.Profiles) == 0 {
+		return nil, errors.New("failed to make sandbox manager: no profile")
+	}
+	profiles := make([]Profile, len(o.Profiles))
+	for i, p := range o.Profiles {
+		if profiles[i], err = p.normalised(o.Backends); err != nil {
+			return nil, err
+		}
+	}
+	o.Profiles = profiles
+	if o.BrokerSocket != "" {
+		if o.BrokerSocket, err = filepath.Abs(o.BrokerSocket); err != nil {
+			return nil, fmt.Errorf("failed to make sandbox manager: %w", err)
+		}
+	}
+	m := &Manager{o: o, runDir: filepath.Join(data, "sbx"), stateDir: filepath.Join(data, "state"), idle: idleTime,
+		live: map[string]bool{}, starting: map[string]bool{}}
+	for what, path := range map[string]string{
+		"sandbox": m.spec(address(harness.Binding{})).Socket, "broker": o.BrokerSocket,
+	} {
+		if over := len(path) - worker.MaxSocketPath; over > 0 {
+			return nil, fmt.Errorf("failed to make sandbox manager: the path of the %s socket is %d bytes too long for a unix socket (at most %d); choose a shorter data folder",
+				what, over, worker.MaxSocketPath)
+		}
+	}
+	for _, dir := range []string{m.runDir, m.stateDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("failed to make sandbox manager: %w", err)
+		}
+		// The folder may be older than this rule.
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("failed to make sandbox manager: %w", err)
+		}
+	}
+	found, err := m.List(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range found {
+		m.live[addr] = true
+	}
+	return m, nil
+}
+
+func (m *Manager) spec(addr string) Spec {
+	dir := filepath.Join(m.runDir, addr)
+	return Spec{Addr: addr, Dir: dir, Socket: filepath.Join(dir, "s"), SecretFile: filepath.Join(dir, "secret")}
+}
+
+// Reserve names the sandbox of a binding: the same binding, the same address. Nothing is made.
+func (m *Manager) Reserve(b harness.Binding) string { return address(b) }
+
+// Start makes the sandbox, starts its worker and binds it. It returns a problem with code CAPACITY when the machine
+// is full, HARNESS_UNAVAILABLE when the worker or the harness does not come up, and harness.ErrConflict when the
+// sandbox has a living worker: whoever started it may be another engine, so it is not ended here. What a dead one left is
+// removed. After any other error nothing is left.
+func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction) (harness.Runtime, error) {
+	if addr != address(b) {
+		return nil, fmt.Errorf("failed to start sandbox %.32q: %w: it is not the address of the binding", addr, harness.ErrConflict)
+	}
+	profile, backend, err := m.choose(c.Harness)
+	if err != nil {
+		return nil, err
+	}
+	s := m.spec(addr)
+	s.OrphanTTL = profile.OrphanTTL
+	if s.State, s.Workspace, err = m.folders(b); err != nil {
+		return nil, err
+	}
+	defer m.begin(addr)()
+	if err := m.claim(ctx, addr); err != nil {
+		return nil, err
+	}
+	if err := m.makeDir(ctx, s); err != nil {
+		return nil, fmt.Errorf("failed to start sandbox %s: %w", addr, err)
+	}
+	begin := time.Now()
+	r, err := m.launch(ctx, s, profile, backend, b, leaseGen, c)
+	if err != nil {
+		m.o.Log.Error("failed to start sandbox", "sandbox", addr, "error", err)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
+		defer cancel()
+		if err := m.Destroy(clean, addr); err != nil {
+			m.o.Log.Error("failed to clean up after a failed start", "sandbox", addr, "error", err)
+		}
+		return nil, err
+	}
+	m.o.Log.Info("sandbox is ready", "sandbox", addr, "instance", r.Instance(), "took", time.Since(begin))
+	return r, nil
+}
+
+// makeDir makes the sandbox's folder.
+func (m *Manager) makeDir(ctx context.Context, s Spec) error {
+	err := os.Mkdir(s.Dir, 0o700)
+	if !errors.Is(err, os.ErrExist) {
+		if err != nil {
+			m.release(s.Addr)
+		}
+		return err
+	}
+	if _, err := m.backendOf(s); !errors.Is(err, harness.ErrGone) {
+		return fmt.Errorf("%w: it has a living worker", harness.ErrConflict)
+	}
+	if err := m.Destroy(ctx, s.Addr); err != nil {
+		return err
+	}
+	m.occupy(s.Addr)
+	return os.Mkdir(s.Dir, 0o700)
+}
+
+func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend, b harness.Binding, leaseGen int64, c harness.Construction) (harness.Runtime, error) {
+	if err := writeSecret(s.SecretFile); err != nil {
+		return nil, fmt.Errorf("failed to start sandbox %s: %w", s.Addr, err)
+	}
+	launching, cancel := context.WithTimeout(ctx, p.StartTimeout)
+	defer cancel()
+	if err := backend.Launch(launching, s); err != nil {
+		return nil, unavailable("the worker could not be started", ctx, err)
+	}
+	client, err := m.dial(launching, s, backend, b, leaseGen)
+	if err != nil {
+		return nil, unavailable("the worker could not be reached", ctx, err)
+	}
+	if err := client.Bind(ctx, worker.BindRequest{Construction: &c, BrokerSocket: m.o.BrokerSocket, Limits: p.Limits}); err != nil {
+		_ = client.Close()
+		var e *worker.Error
+		if errors.As(err, &e) && e.Code == worker.CodeOpenFailed {
+			return nil, unavailable(e.Message, ctx, err)
+		}
+		return nil, unavailable("the worker could not be bound", ctx, err)
+	}
+	return client, nil
+}
+
+// unavailable is what a client may see of a failed start. The caller's own cancellation stays what it is.
+func unavailable(message string, ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("failed to start sandbox: %w", context.Cause(ctx))
+	}
+	return problem.New(problem.HarnessUnavailable, "%s", message).Because(err)
+}
+
+// Attach takes over the running worker of a binding with a lease generation. It returns harness.ErrGone when there is
+// no such worker any more, harness.ErrUnreachable when there is one that does not answer, harness.ErrStaleLease and
+// harness.ErrConflict as the worker says.
+func (m *Manager) Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error) {
+	if addr != address(b) {
+		return nil, fmt.Errorf("failed to attach to sandbox %.32q: %w: it is not the address of the binding", addr, harness.ErrConflict)
+	}
+	s := m.spec(addr)
+	backend, err := m.backendOf(s)
+	if err != nil {
+		return nil, fmt.Errorf("failed to attach to sandbox %s: %w", addr, err)
+	}
+	client, err := m.dial(ctx, s, backend, b, leaseGen)
+	if err == nil {
+		if err = client.Attach(ctx, m.o.BrokerSocket); err == nil {
+			return client, nil
+		}
+		_ = client.Close()
+	}
+	if errors.Is(err, harness.ErrUnreachable) {
+		if alive, e := backend.Alive(s); e == nil && !alive {
+			return nil, fmt.Errorf("failed to attach to sandbox %s: %w: it ended meanwhile", addr, harness.ErrGone)
+		}
+	}
+	return nil, fmt.Errorf("failed to attach to sandbox %s: %w", addr, err)
+}
+
+// backendOf finds the backend whose worker runs in the sandbox, or harness.ErrGone.
+func (m *Manager) backendOf(s Spec) (Backend, error) {
+	for _, backend := range m.o.Backends {
+		alive, err := backend.Alive(s)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			return backend, nil
+		}
+	}
+	return nil, harness.ErrGone
+}
+
+func (m *Manager) dial(ctx context.Context, s Spec, backend Backend, b harness.Binding, leaseGen int64) (*worker.Client, error) {
+	secret, err := readSecret(s.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	return worker.Dial(ctx, worker.ClientOptions{
+		Socket: s.Socket, Secret: secret, Binding: b, LeaseGen: leaseGen, Isolation: backend.Isolation(),
+	})
+}
+
+// Destroy ends the worker, everything that it started, and its folder. State and workspace stay. It is idempotent.
+func (m *Manager) Destroy(ctx context.Context, addr string) error {
+	if !addrPattern.MatchString(addr) {
+		return fmt.Errorf("failed to destroy sandbox %.32q: not an address", addr)
+	}
+	s := m.spec(addr)
+	for name, backend := range m.o.Backends {
+		if err := backend.Kill(ctx, s); err != nil {
+			return fmt.Errorf("failed to destroy sandbox %s (%s): %w", addr, name, err)
+		}
+	}
+	if err := removeTree(s.Dir); err != nil {
+		return fmt.Errorf("failed to destroy sandbox %s: %w", addr, err)
+	}
+	m.release(addr)
+	return nil
+}
+
+// List names the sandboxes that have a folder, alive or not. An engine that starts compares it with the bindings and
+// destroys what belongs to none.
+func (m *Manager) List(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(m.runDir)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list sandboxes: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() && addrPattern.MatchString(e.Name()) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+func (m *Manager) choose(harnessID string) (Profile, Backend, error) {
+	for _, p := range m.o.Profiles {
+		if p.serves(harnessID) {
+			return p, m.o.Backends[p.Backend], nil
+		}
+	}
+	return Profile{}, nil, problem.New(problem.HarnessUnavailable, "no sandbox profile serves this harness")
+}
+
+func writeSecret(path string) error {
+	if err := os.WriteFile(path, []byte(rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("failed to write secret: %w", err)
+	}
+	return nil
+}
+
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", harness.ErrGone
+	}
+	if err != nil {
+		return "", fmt.Errorf("failed to read secret: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	if err != nil {
+		return "", fmt.Errorf("failed to read secret: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}

@@ -1,0 +1,72 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/harness-engine/harness-engine/engine/harness"
+)
+
+// sessionPattern keeps a session id a plain folder name.
+var sessionPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// epochDir is the folder of a conversation's epoch: what its harness keeps, and the agent's files.
+func (m *Manager) epochDir(sessionID string, epoch int64) (string, error) {
+	if !sessionPattern.MatchString(sessionID) || epoch < 1 {
+		return "", fmt.Errorf("failed to name state folder: %.32q, epoch %d", sessionID, epoch)
+	}
+	return filepath.Join(m.stateDir, sessionID, strconv.FormatInt(epoch, 10)), nil
+}
+
+// folders makes the folders of a binding's epoch, which its workers share one after the other.
+func (m *Manager) folders(b harness.Binding) (state, workspace string, err error) {
+	dir, err := m.epochDir(b.SessionID, b.Epoch)
+	if err != nil {
+		return "", "", err
+	}
+	state, workspace = filepath.Join(dir, "state"), filepath.Join(dir, "workspace")
+	for _, d := range []string{state, workspace} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return "", "", fmt.Errorf("failed to make state folder of session %s: %w", b.SessionID, err)
+		}
+	}
+	return state, workspace, nil
+}
+
+// ForgetState removes what an epoch of a conversation left: its harness's state and its workspace. The worker must be
+// destroyed before. It is idempotent.
+func (m *Manager) ForgetState(_ context.Context, sessionID string, epoch int64) error {
+	dir, err := m.epochDir(sessionID, epoch)
+	if err != nil {
+		return err
+	}
+	if err := removeTree(dir); err != nil {
+		return fmt.Errorf("failed to forget state of session %s, epoch %d: %w", sessionID, epoch, err)
+	}
+	_ = os.Remove(filepath.Dir(dir)) // only when it was the last epoch
+	return nil
+}
+
+// removeTree removes a folder with everything in it, also what its owner may not write to. It follows no link.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	walk := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700) // what this does not help shows when it is removed
+		}
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return errors.Join(walk, os.RemoveAll(dir))
+}
