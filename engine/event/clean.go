@@ -140,17 +140,17 @@ func (c *cleaner) data(e Event) []Event {
 }
 
 // deltas splits a delta at the bound, on runes; an empty one yields nothing.
-func (c *cleaner) deltas(e Event, text string, make func(string) Data) []Event {
+func (c *cleaner) deltas(e Event, text string, data func(string) Data) []Event {
 	if text == "" {
 		return nil
 	}
 	if len(text) <= c.b.DeltaBytes {
-		e.Data = make(text)
+		e.Data = data(text)
 		return []Event{e}
 	}
 	var out []Event
 	for _, piece := range splitText(text, c.b.DeltaBytes) {
-		e.Data = make(piece)
+		e.Data = data(piece)
 		out = append(out, e)
 	}
 	return out

@@ -279,8 +279,8 @@ func (s *scanner) number() error {
 	return nil
 }
 
-func (s *scanner) skip(any string) bool {
-	if s.pos < len(s.src) && bytes.IndexByte([]byte(any), s.src[s.pos]) >= 0 {
+func (s *scanner) skip(set string) bool {
+	if s.pos < len(s.src) && bytes.IndexByte([]byte(set), s.src[s.pos]) >= 0 {
 		s.pos++
 		return true
 	}

@@ -32,24 +32,24 @@ type Subscription struct {
 // Cursor is the sequence of the last event delivered.
 func (s *Subscription) Cursor() int64 { return s.cursor }
 
-// Next waits for events after the cursor and returns at most max of them (and at most MaxDelivery), without gap or
+// Next waits for events after the cursor and returns at most limit of them (and at most MaxDelivery), without gap or
 // repeat. io.EOF comes after the terminal was delivered, or when the cursor is at or past the end of an ended run. A
 // cursor past the end of a live run waits. ErrIntegrity and ErrHubClosed are wrapped or plain; other errors are
 // the context's or the log's, and Next may be called again after them.
-func (s *Subscription) Next(ctx context.Context, max int) (Delivery, error) {
+func (s *Subscription) Next(ctx context.Context, limit int) (Delivery, error) {
 	if s.ended {
 		return Delivery{}, io.EOF
 	}
-	max = min(max, MaxDelivery)
-	if max < 1 {
-		return Delivery{}, fmt.Errorf("failed to read events of %s: max %d below 1", s.runID, max)
+	limit = min(limit, MaxDelivery)
+	if limit < 1 {
+		return Delivery{}, fmt.Errorf("failed to read events of %s: limit %d below 1", s.runID, limit)
 	}
 	t, err := s.hub.enter(s.runID) // register, then read, then wait
 	if err != nil {
 		return Delivery{}, err
 	}
 	defer s.hub.leave(t)
-	d, err := s.next(ctx, t, max)
+	d, err := s.next(ctx, t, limit)
 	if err != nil {
 		if s.hub.life.Err() != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
 			return Delivery{}, ErrHubClosed
@@ -61,7 +61,7 @@ func (s *Subscription) Next(ctx context.Context, max int) (Delivery, error) {
 	return d, nil
 }
 
-func (s *Subscription) next(ctx context.Context, t *topic, max int) (Delivery, error) {
+func (s *Subscription) next(ctx context.Context, t *topic, limit int) (Delivery, error) {
 	if _, _, known := t.state(); !known {
 		if err := s.hub.refresh(ctx, t); err != nil {
 			return Delivery{}, fmt.Errorf("failed to read tail of %s: %w", s.runID, err)
@@ -70,7 +70,7 @@ func (s *Subscription) next(ctx context.Context, t *topic, max int) (Delivery, e
 	for {
 		top, ended, changed := t.watch()
 		if top > s.cursor {
-			return s.read(ctx, t, top, max)
+			return s.read(ctx, t, top, limit)
 		}
 		if ended {
 			s.ended = true
@@ -87,13 +87,13 @@ func (s *Subscription) next(ctx context.Context, t *topic, max int) (Delivery, e
 }
 
 // read returns events after the cursor, which are known to be there: top is above the cursor.
-func (s *Subscription) read(ctx context.Context, t *topic, top int64, max int) (Delivery, error) {
+func (s *Subscription) read(ctx context.Context, t *topic, top int64, limit int) (Delivery, error) {
 	if chunks := t.after(s.cursor); len(chunks) > 0 {
-		return s.fromRing(chunks, top, max)
+		return s.fromRing(chunks, top, limit)
 	}
 	pause := s.hub.o.Reread
 	for attempt := 0; ; attempt++ {
-		events, err := s.fromLog(ctx, max)
+		events, err := s.fromLog(ctx, limit)
 		if err != nil {
 			return Delivery{}, err
 		}
@@ -124,7 +124,7 @@ func (s *Subscription) deliver(events []Event, top int64) Delivery {
 }
 
 // fromRing shares the decoded events of the ring; one chunk is shared as it is, several are joined.
-func (s *Subscription) fromRing(chunks []*held, top int64, max int) (Delivery, error) {
+func (s *Subscription) fromRing(chunks []*held, top int64, limit int) (Delivery, error) {
 	var out []Event
 	for _, k := range chunks {
 		events, err := k.decoded()
@@ -134,22 +134,22 @@ func (s *Subscription) fromRing(chunks []*held, top int64, max int) (Delivery, e
 		if skip := s.cursor + 1 - k.chunk.First; skip > 0 {
 			events = events[skip:]
 		}
-		events = events[:min(len(events), max-len(out))]
+		events = events[:min(len(events), limit-len(out))]
 		if out == nil {
 			out = events[:len(events):len(events)] // an append copies
 		} else {
 			out = append(out, events...)
 		}
-		if len(out) == max {
+		if len(out) == limit {
 			break
 		}
 	}
 	return s.deliver(out, top), nil
 }
 
-// fromLog reads at most max events that follow the cursor without a gap; none when the log does not show the next.
-func (s *Subscription) fromLog(ctx context.Context, max int) ([]Event, error) {
-	chunks, err := s.hub.o.Log.Read(ctx, s.runID, s.cursor, max)
+// fromLog reads at most limit events that follow the cursor without a gap; none when the log does not show the next.
+func (s *Subscription) fromLog(ctx context.Context, limit int) ([]Event, error) {
+	chunks, err := s.hub.o.Log.Read(ctx, s.runID, s.cursor, limit)
 	if err != nil {
 		return nil, fmt.Errorf("failed to read events of %s after %d: %w", s.runID, s.cursor, err)
 	}
@@ -170,8 +170,8 @@ func (s *Subscription) fromLog(ctx context.Context, max int) ([]Event, error) {
 			return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
 		}
 		events = events[next-c.First:]
-		out = append(out, events[:min(len(events), max-len(out))]...)
-		if len(out) == max {
+		out = append(out, events[:min(len(events), limit-len(out))]...)
+		if len(out) == limit {
 			break
 		}
 		next = c.Last + 1
