@@ -41,13 +41,17 @@ type conn struct {
 	garbage int
 }
 
-// dial starts to read from and write to the agent. The caller ends the connection by closing both streams, and then
-// calls wait.
-func dial(stdin io.WriteCloser, stdout io.Reader, h handler, log *slog.Logger) *conn {
-	c := &conn{
+func newConn(h handler, log *slog.Logger) *conn {
+	return &conn{
 		log: log, handler: h, out: make(chan []byte, maxReplies), done: make(chan struct{}),
 		waiting: map[int64]chan message{},
 	}
+}
+
+// dial starts to read from and write to the agent. The caller ends the connection by closing both streams, and then
+// calls wait.
+func dial(stdin io.WriteCloser, stdout io.Reader, h handler, log *slog.Logger) *conn {
+	c := newConn(h, log)
 	c.loops.Add(2)
 	go c.read(stdout)
 	go c.write(stdin)
@@ -154,7 +158,11 @@ func (c *conn) write(w io.WriteCloser) {
 
 func (c *conn) read(r io.Reader) {
 	defer c.loops.Done()
-	err := c.readLines(r)
+	c.end(c.readLines(r))
+}
+
+// end says that nothing more is read, and why.
+func (c *conn) end(err error) {
 	c.mu.Lock()
 	c.err = err
 	c.mu.Unlock()

@@ -134,7 +134,7 @@ func (p Profile) told(e *RPCError) *worker.Failure {
 	if json.Unmarshal(e.Data, &data) != nil || !categories[data.Category] || !stableCode.MatchString(data.Code) {
 		return nil
 	}
-	if len(e.Message) > maxMessage || !utf8.ValidString(e.Message) {
+	if e.Message == "" || len(e.Message) > maxMessage || !utf8.ValidString(e.Message) {
 		return nil
 	}
 	return &worker.Failure{

@@ -2,7 +2,6 @@
 package driver
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,22 +24,13 @@ type Options struct {
 // New makes the driver.
 func New(o Options) worker.Driver { return acp.New(Profile(o)) }
 
-// metaKey is the key of everything of ours in a `_meta`.
-const metaKey = "harness-engine"
-
 // Profile describes the Node agent to the shared driver.
 func Profile(o Options) acp.Profile {
-	return acp.Profile{
-		Command:           func(env worker.Environment, _ harness.Construction) (worker.Command, error) { return command(o, env) },
-		Meta:              construction,
-		Namespace:         namespace,
-		ParentMessage:     parentMessage,
-		InputComplete:     true,
-		NoPlanPriority:    true,
-		UsageNotification: "_" + metaKey + "/usage",
-		TrustErrors:       true,
-		Durability:        event.DurabilityLocal, // checkpoints in the worker's state folder
-	}
+	return acp.Own(acp.Profile{
+		Command:        func(env worker.Environment, _ harness.Construction) (worker.Command, error) { return command(o, env) },
+		NoPlanPriority: true,
+		Durability:     event.DurabilityLocal, // checkpoints in the worker's state folder
+	})
 }
 
 // stateFolder is the agent's own part of the worker's state folder.
@@ -94,34 +84,3 @@ func notInstalled(cause error) error {
 		Message: "Node or the Node agent is not installed where the worker runs.",
 	}
 }
-
-type agentConstruction struct {
-	SystemPrompt string           `json:"systemPrompt"`
-	Model        harness.ModelRef `json:"model"`
-	Options      json.RawMessage  `json:"options,omitempty"`
-}
-
-func construction(c harness.Construction) (any, error) {
-	return map[string]any{metaKey: map[string]any{
-		"construction": agentConstruction{SystemPrompt: c.SystemPrompt, Model: c.Model, Options: c.Options},
-	}}, nil
-}
-
-// agentMeta is our part of an update's `_meta`.
-type agentMeta struct {
-	Namespace       []acp.Delegate `json:"namespace"`
-	ParentMessageID string         `json:"parentMessageId"`
-}
-
-func readMeta(raw json.RawMessage) agentMeta {
-	var m map[string]json.RawMessage
-	var ours agentMeta
-	if json.Unmarshal(raw, &m) != nil || json.Unmarshal(m[metaKey], &ours) != nil {
-		return agentMeta{}
-	}
-	return ours
-}
-
-func namespace(raw json.RawMessage) []acp.Delegate { return readMeta(raw).Namespace }
-
-func parentMessage(raw json.RawMessage) string { return readMeta(raw).ParentMessageID }

@@ -41,6 +41,7 @@ export class AcpClient {
   }
 
   write(message) {
+    this.onWrite?.(message);
     this.process.stdin.write(typeof message === "string" ? message : `${JSON.stringify(message)}\n`);
   }
 
@@ -61,6 +62,7 @@ export class AcpClient {
       this.garbage.push(line);
       return;
     }
+    this.onMessage?.(message);
     if (message.method === "session/update") {
       this.updates.push(message.params.update);
       this.onUpdate?.();

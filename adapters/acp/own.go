@@ -1,0 +1,55 @@
+package acp
+
+import (
+	"encoding/json"
+
+	"github.com/harness-engine/harness-engine/engine/harness"
+)
+
+// metaKey is the key of everything of ours in a `_meta`.
+const metaKey = "harness-engine"
+
+// Own adds the conventions of this project's own agents (worker/node) to a profile:
+//
+//   - session/new and session/resume carry the construction in `_meta["harness-engine"].construction`: systemPrompt,
+//     model and options;
+//   - an update from a delegated agent carries its path in `_meta["harness-engine"].namespace`, a tool call the id of the
+//     message that asked for it in `.parentMessageId`;
+//   - the input of a tool_call is complete;
+//   - `_harness-engine/usage` tells the tokens of the turn so far;
+//   - an error's message is safe to show and its data holds category, code, retryable and retryAfterMs.
+func Own(p Profile) Profile {
+	p.Meta = constructionMeta
+	p.Namespace = func(raw json.RawMessage) []Delegate { return readOwnMeta(raw).Namespace }
+	p.ParentMessage = func(raw json.RawMessage) string { return readOwnMeta(raw).ParentMessageID }
+	p.InputComplete = true
+	p.UsageNotification = "_" + metaKey + "/usage"
+	p.TrustErrors = true
+	return p
+}
+
+type ownConstruction struct {
+	SystemPrompt string           `json:"systemPrompt"`
+	Model        harness.ModelRef `json:"model"`
+	Options      json.RawMessage  `json:"options,omitempty"`
+}
+
+func constructionMeta(c harness.Construction) (any, error) {
+	return map[string]map[string]ownConstruction{
+		metaKey: {"construction": {SystemPrompt: c.SystemPrompt, Model: c.Model, Options: c.Options}},
+	}, nil
+}
+
+type ownMeta struct {
+	Namespace       []Delegate `json:"namespace"`
+	ParentMessageID string     `json:"parentMessageId"`
+}
+
+func readOwnMeta(raw json.RawMessage) ownMeta {
+	var m map[string]json.RawMessage
+	var ours ownMeta
+	if json.Unmarshal(raw, &m) != nil || len(m[metaKey]) == 0 || json.Unmarshal(m[metaKey], &ours) != nil {
+		return ownMeta{}
+	}
+	return ours
+}
