@@ -47,6 +47,8 @@ func (r *Root) Present(ctx context.Context, err error) *gqlerror.Error {
 		return fill(shown, p, within)
 	}
 	switch {
+	case wire != nil && len(within) > 0: // an argument that its type does not take
+		return fill(shown, problem.New(problem.BadUserInput, "%s", wire.Message), within)
 	case errors.Is(err, agent.ErrNotFound), errors.Is(err, run.ErrNotFound), errors.Is(err, session.ErrNotFound):
 		return fill(shown, problem.NotFoundf("object"), nil)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -24,33 +24,52 @@ func (r runs) Events(ctx context.Context, obj *model.Run, after, first int64) (*
 		return nil, err
 	}
 	page := &model.RunEventPage{Events: []model.RunEvent{}, Through: after}
-	chunks, err := r.Root.Events.Read(ctx, obj.ID, after, size+1)
-	if err != nil {
-		return nil, fmt.Errorf("failed to read events of run %s after %d: %w", obj.ID, after, err)
-	}
-	for _, c := range chunks {
-		events, err := c.Events()
+	for {
+		// One more than fits says whether there is more. A read may bring less than there is, but never nothing.
+		chunks, err := r.Root.Events.Read(ctx, obj.ID, page.Through, size-len(page.Events)+1)
 		if err != nil {
-			return nil, fmt.Errorf("failed to decode events %d to %d of run %s: %w", c.First, c.Last, obj.ID, err)
+			return nil, fmt.Errorf("failed to read events of run %s after %d: %w", obj.ID, page.Through, err)
 		}
-		for _, e := range events {
-			if e.Sequence <= after {
-				continue
+		if len(chunks) == 0 {
+			return page, nil
+		}
+		for _, c := range chunks {
+			if err := take(page, c, size); err != nil {
+				return nil, fmt.Errorf("failed to show events %d to %d of run %s: %w", c.First, c.Last, obj.ID, err)
 			}
-			if page.HasMore = len(page.Events) == size; page.HasMore {
+			if page.HasMore {
 				return page, nil
 			}
-			if e.Sequence != page.Through+1 {
-				return nil, fmt.Errorf("events of run %s: %d follows %d", obj.ID, e.Sequence, page.Through)
-			}
-			shown, err := eventModel(e)
-			if err != nil {
-				return nil, err
-			}
-			page.Events, page.Through = append(page.Events, shown), e.Sequence
 		}
 	}
-	return page, nil
+}
+
+// take puts a chunk's events behind those of the page, as far as they fit.
+func take(page *model.RunEventPage, c event.Chunk, size int) error {
+	if err := c.Verify(); err != nil {
+		return err
+	}
+	events, err := c.Events()
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if e.Sequence <= page.Through {
+			continue
+		}
+		if page.HasMore = len(page.Events) == size; page.HasMore {
+			return nil
+		}
+		if e.Sequence != page.Through+1 {
+			return fmt.Errorf("%d follows %d", e.Sequence, page.Through)
+		}
+		shown, err := eventModel(e)
+		if err != nil {
+			return err
+		}
+		page.Events, page.Through = append(page.Events, shown), e.Sequence
+	}
+	return nil
 }
 
 // checkSequence checks a cursor of a run's log.

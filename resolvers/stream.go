@@ -64,7 +64,7 @@ func (Streams) InterceptOperation(ctx context.Context, next graphql.OperationHan
 		var errs gqlerror.List
 		switch {
 		case resp == nil:
-			if err := end.take(); err != nil {
+			if err := end.take(ctx, kind); err != nil {
 				errs = gqlerror.List{err}
 			}
 		case kind == StreamFrames && len(resp.Data) == 0:
@@ -85,16 +85,26 @@ func (Streams) InterceptOperation(ctx context.Context, next graphql.OperationHan
 
 // streamEnd holds the error that a stream ends with.
 type streamEnd struct {
-	mu  sync.Mutex
-	err *gqlerror.Error
+	mu    sync.Mutex
+	err   *gqlerror.Error
+	taken bool
 }
 
-func (e *streamEnd) take() *gqlerror.Error {
+// take returns the error, once: the one that was left, else why the context ended where that may be told. A WebSocket
+// tells the latter by its close code, upon which clients come back; an error would end the operation for them.
+func (e *streamEnd) take(ctx context.Context, kind StreamKind) *gqlerror.Error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err := e.err
-	e.err = nil
-	return err
+	if e.taken {
+		return nil
+	}
+	e.taken = true
+	if e.err == nil && ctx.Err() != nil && kind == StreamMessages {
+		if p, ok := problem.As(context.Cause(ctx)); ok {
+			return fill(&gqlerror.Error{}, p, nil)
+		}
+	}
+	return e.err
 }
 
 // endStream leaves the error for the moment when the subscription's channel is closed.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"net/http"
 	"sync"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/harness-engine/harness-engine/resolvers"
 )
 
-// eventStream is the stock SSE transport, marked as one that carries subscriptions.
-type eventStream struct{ transport.SSE }
+// eventStream is the stock SSE transport, marked as one that carries subscriptions, and ended with the server.
+type eventStream struct {
+	transport.SSE
+	life context.Context
+}
 
 // Do implements graphql.Transport. The stock transport's pings come from a goroutine that may outlive the handler, so
 // the writer is closed behind it.
@@ -23,7 +27,10 @@ func (e eventStream) Do(w http.ResponseWriter, r *http.Request, exec graphql.Gra
 	}
 	out := &closingWriter{ResponseWriter: w}
 	defer out.close()
-	e.SSE.Do(out, r.WithContext(resolvers.WithStream(r.Context(), resolvers.StreamMessages)), exec)
+	ctx, cancel := context.WithCancelCause(resolvers.WithStream(r.Context(), resolvers.StreamMessages))
+	defer cancel(nil)
+	defer context.AfterFunc(e.life, func() { cancel(context.Cause(e.life)) })()
+	e.SSE.Do(out, r.WithContext(ctx), exec)
 }
 
 // closingWriter drops what is written after close.

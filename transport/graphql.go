@@ -22,7 +22,7 @@ import (
 func (s *Server) graphQL(api *resolvers.Root) http.Handler {
 	h := handler.New(api.Schema())
 	h.AddTransport(s.webSocket())
-	h.AddTransport(eventStream{transport.SSE{KeepAlivePingInterval: s.limits.PingInterval}})
+	h.AddTransport(eventStream{transport.SSE{KeepAlivePingInterval: s.limits.PingInterval}, s.life})
 	h.AddTransport(transport.POST{})
 	h.AddTransport(transport.GET{})
 
