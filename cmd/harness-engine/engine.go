@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/harness-engine/harness-engine/adapters/deepagents"
@@ -243,7 +244,7 @@ func (e *engine) newWorkers(c serveCmd) (*sandbox.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend, err := process.New(process.Options{AllowUnisolated: c.AllowUnisolated, Worker: binary, NodeDir: node, LogLevel: c.LogLevel.String()})
+	backend, err := process.New(process.Options{AllowUnisolated: c.AllowUnisolated, Worker: binary, NodeDir: node, LogLevel: strings.ToLower(c.LogLevel.String())})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package problem
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 )
 
@@ -53,6 +54,22 @@ func (e *Error) Error() string {
 
 // Unwrap gives the internal cause, which must not be shown to clients.
 func (e *Error) Unwrap() error { return e.cause }
+
+// LogValue implements slog.LogValuer: logs, unlike clients, see the cause.
+func (e *Error) LogValue() slog.Value { return slog.StringValue(Detail(e)) }
+
+// Detail is err's text with the causes that the client-visible errors in its chain keep back. It is for logs only.
+func Detail(err error) string {
+	text := err.Error()
+	for {
+		e, ok := As(err)
+		if !ok || e.cause == nil {
+			return text
+		}
+		text += ": " + e.cause.Error()
+		err = e.cause
+	}
+}
 
 // New makes a client-visible error.
 func New(code Code, format string, args ...any) *Error {

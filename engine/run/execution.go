@@ -135,8 +135,7 @@ func (x *execution) steps(ctx context.Context) error {
 	if err := x.settle(ctx); err != nil {
 		return err
 	}
-	p.ackAll(ctx)
-	return nil
+	return p.ack(ctx) // all is durable and settled: the worker may forget the run
 }
 
 // free gives the binding back for a run that must not run.
@@ -166,7 +165,7 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 		if ctx.Err() != nil || errors.Is(err, session.ErrFenced) || errors.Is(err, harness.ErrStaleLease) {
 			return nil, err
 		}
-		x.log.Warn("no worker for the run", "error", err)
+		x.log.Warn("no worker for the run", "error", problem.Detail(err))
 		return nil, x.stillborn(ctx, w, x.noWorker(err))
 	}
 	started := x.started()

@@ -233,10 +233,24 @@ func (p *pump) take(ctx context.Context, batch []harness.SourceEvent) (done bool
 	if p.w.Ended() {
 		return true, nil
 	}
-	if err := p.rt.Ack(ctx, p.x.run.ID, p.taken); errors.Is(err, harness.ErrStaleLease) {
-		return false, err
+	return false, p.ack(ctx)
+}
+
+// ack lets the journal forget what the log's cursor has passed. Source events that yielded nothing are only noted until
+// the next chunk: they stay in the journal until then. An ack that got lost is made up for by the next; it is cumulative.
+func (p *pump) ack(ctx context.Context) error {
+	durable, ok := p.w.Cursor(event.SourceWorker)
+	if !ok {
+		return nil
 	}
-	return false, nil // an ack that got lost is made up for by the next: it is cumulative
+	err := p.rt.Ack(ctx, p.x.run.ID, durable.Seq)
+	if errors.Is(err, harness.ErrStaleLease) {
+		return err
+	}
+	if err != nil {
+		p.x.log.Debug("ack not delivered", "error", err)
+	}
+	return nil
 }
 
 // append writes source events as one chunk. What does not fit one, or is refused, is halved between source events until
@@ -288,14 +302,6 @@ func (p *pump) end(ctx context.Context, terminal event.Data, cause error) error 
 }
 
 func (p *pump) close() { _ = p.rt.Close() }
-
-// ackAll lets the worker forget the run, when all that it said is durable and settled. A worker that does not hear it
-// keeps a few events until it ends.
-func (p *pump) ackAll(ctx context.Context) {
-	if err := p.rt.Ack(ctx, p.x.run.ID, p.taken); err != nil {
-		p.x.log.Debug("last ack not delivered", "error", err)
-	}
-}
 
 // giveUp is end without a worker connection.
 func (x *execution) giveUp(ctx context.Context, w *event.Writer, terminal event.Data) error {
