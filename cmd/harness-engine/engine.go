@@ -299,4 +299,3 @@ type usage struct{ sessions session.Store }
 func (u usage) PinnedConversations(ctx context.Context, a agent.Agent, limit int) (int, error) {
 	return u.sessions.PinnedSessions(ctx, a.Environment, a.ID, limit)
 }
-
