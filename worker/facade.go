@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +131,8 @@ type granted struct {
 // guard admits calls that know the secret, while a turn is running.
 func (f *facade) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, f.prefix+"/model/") {
+		// A path that climbs could leave the model's door on the broker's side.
+		if !strings.HasPrefix(r.URL.Path, f.prefix+"/model/") || path.Clean(r.URL.Path) != r.URL.Path {
 			refuse(w, http.StatusNotFound, "not_found", "no such endpoint")
 			return
 		}
@@ -172,7 +174,7 @@ func (f *facade) rewrite(p *httputil.ProxyRequest) {
 	g := p.In.Context().Value(grantKey{}).(granted)
 	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", "broker", "broker"
 	p.Out.URL.Path = strings.TrimPrefix(p.In.URL.Path, f.prefix)
-	p.Out.URL.RawPath = strings.TrimPrefix(p.In.URL.RawPath, f.prefix)
+	p.Out.URL.RawPath = "" // escaped anew
 	for _, h := range credentialHeaders {
 		p.Out.Header.Del(h)
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -235,3 +236,5 @@ func eventually(t *testing.T, what string, is func() bool) {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+func newLines(s string) *bufio.Reader { return bufio.NewReaderSize(strings.NewReader(s), 64<<10) }

@@ -512,7 +512,7 @@ func BenchmarkEvents(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { r.Close(); _ = m.Destroy(context.Background(), m.Reserve(binding)) }()
-	if err := r.StartTurn(b.Context(), harness.Turn{RunID: "run_1", Text: `{"repeat":{"times":300000,"steps":[{"text":"benchmark"}]}}`}); err != nil {
+	if err := r.StartTurn(b.Context(), harness.Turn{RunID: "run_1", Text: `{"repeat":{"times":1000000,"steps":[{"text":"benchmark"}]}}`}); err != nil {
 		b.Fatal(err)
 	}
 	s, err := r.Events(b.Context(), "run_1", 0)

@@ -1,0 +1,650 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+)
+
+// raw makes one call without the client, with the right headers but for the given changes; "" removes one.
+func (w *testWorker) raw(t *testing.T, method, path, body string, headers map[string]string) (*http.Response, Error) {
+	t.Helper()
+	h := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", w.socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://worker"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{
+		headerProtocol: "1", headerSecret: testSecret, headerSession: "ses_1", headerEpoch: "1", headerSandboxGen: "1", headerLeaseGen: "1",
+	}
+	for k, v := range headers {
+		all[k] = v
+	}
+	for k, v := range all {
+		if v != "" {
+			req.Header.Set(k, v)
+		}
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e Error
+	if resp.StatusCode != http.StatusOK {
+		if err := json.Unmarshal(answer, &e); err != nil {
+			t.Fatalf("answer %q: %v", answer, err)
+		}
+	}
+	return resp, e
+}
+
+func TestReady(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: untilCancelled})
+	c := w.dial(t)
+	r, err := c.Ready(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Bound != nil || r.ActiveRun != "" || len(r.Harnesses) != 1 || r.Harnesses[0] != "test" || r.Instance != c.Instance() {
+		t.Fatalf("got %+v", r)
+	}
+	if err := c.Bind(t.Context(), bindRequest()); err != nil {
+		t.Fatal(err)
+	}
+	startTurn(t, c, "run_1", "x")
+	if r, err = c.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r.Bound == nil || *r.Bound != (Bound{Binding: testBinding, LeaseGen: 1, Harness: "test"}) || r.ActiveRun != "run_1" {
+		t.Fatalf("got %+v", r)
+	}
+}
+
+// TestBadCalls: every boundary refuses with a clear error, and nothing happens.
+func TestBadCalls(t *testing.T) {
+	turns := make(chan string, 100)
+	w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
+		turns <- turn.RunID
+		return untilCancelled(ctx, turn, s)
+	}})
+	w.bound(t)
+	turn := `{"runId":"run_1","text":"x","capability":"c","deadlineMs":0}`
+	long := func(n int) string { return strings.Repeat("x", n) }
+	cases := []struct {
+		name, method, path, body string
+		headers                  map[string]string
+		status                   int
+		code                     Code
+		field                    string
+	}{
+		{"no secret", "GET", "/v1/ready", "", map[string]string{headerSecret: ""}, 401, CodeUnauthorized, ""},
+		{"wrong secret", "GET", "/v1/ready", "", map[string]string{headerSecret: testSecret + "x"}, 401, CodeUnauthorized, ""},
+		{"wrong secret, unknown path", "GET", "/v1/none", "", map[string]string{headerSecret: "x"}, 401, CodeUnauthorized, ""},
+		{"no version", "GET", "/v1/ready", "", map[string]string{headerProtocol: ""}, 400, CodeUnsupported, headerProtocol},
+		{"later version", "GET", "/v1/ready", "", map[string]string{headerProtocol: "2"}, 400, CodeUnsupported, headerProtocol},
+		{"unknown path", "GET", "/v1/none", "", nil, 404, CodeNotFound, ""},
+		{"wrong method", "GET", "/v1/runs", "", nil, 404, CodeNotFound, ""},
+		{"no session", "POST", "/v1/runs", turn, map[string]string{headerSession: ""}, 400, CodeBadRequest, headerSession},
+		{"session with a slash", "POST", "/v1/runs", turn, map[string]string{headerSession: "a/b"}, 400, CodeBadRequest, headerSession},
+		{"epoch in words", "POST", "/v1/runs", turn, map[string]string{headerEpoch: "one"}, 400, CodeBadRequest, headerEpoch},
+		{"epoch too large", "POST", "/v1/runs", turn, map[string]string{headerEpoch: "9223372036854775808"}, 400, CodeBadRequest, headerEpoch},
+		{"no lease", "POST", "/v1/runs", turn, map[string]string{headerLeaseGen: ""}, 400, CodeBadRequest, headerLeaseGen},
+		{"lease 0", "POST", "/v1/runs", turn, map[string]string{headerLeaseGen: "0"}, 400, CodeBadRequest, headerLeaseGen},
+		{"other session", "POST", "/v1/runs", turn, map[string]string{headerSession: "ses_2"}, 409, CodeWrongBinding, ""},
+		{"other epoch", "POST", "/v1/runs", turn, map[string]string{headerEpoch: "2"}, 409, CodeWrongBinding, ""},
+		{"other sandbox generation", "POST", "/v1/runs", turn, map[string]string{headerSandboxGen: "2"}, 409, CodeWrongGeneration, ""},
+		{"empty body", "POST", "/v1/runs", "", nil, 400, CodeBadRequest, ""},
+		{"cut body", "POST", "/v1/runs", `{"runId":`, nil, 400, CodeBadRequest, ""},
+		{"two values", "POST", "/v1/runs", turn + turn, nil, 400, CodeBadRequest, ""},
+		{"array", "POST", "/v1/runs", "[]", nil, 400, CodeBadRequest, ""},
+		{"unknown field", "POST", "/v1/runs", `{"runId":"run_1","more":1}`, nil, 400, CodeBadRequest, ""},
+		{"wrong type", "POST", "/v1/runs", `{"runId":"run_1","text":7}`, nil, 400, CodeBadRequest, "text"},
+		{"deep nesting", "POST", "/v1/runs", strings.Repeat("[", 100_000), nil, 400, CodeBadRequest, ""},
+		{"too large", "POST", "/v1/runs", `{"text":"` + long(maxBody) + `"}`, nil, 413, CodeTooLarge, ""},
+		{"too long a text", "POST", "/v1/runs", `{"runId":"run_1","text":"` + long(MaxTextBytes+1) + `"}`, nil, 400, CodeBadRequest, "text"},
+		{"no run id", "POST", "/v1/runs", `{"text":"x"}`, nil, 400, CodeBadRequest, "runId"},
+		{"run id that climbs", "POST", "/v1/runs", `{"runId":"../x"}`, nil, 400, CodeBadRequest, "runId"},
+		{"capability with a newline", "POST", "/v1/runs", `{"runId":"run_1","capability":"a\nb"}`, nil, 400, CodeBadRequest, "capability"},
+		{"negative deadline", "POST", "/v1/runs", `{"runId":"run_1","deadlineMs":-1}`, nil, 400, CodeBadRequest, "deadlineMs"},
+		{"endless deadline", "POST", "/v1/runs", `{"runId":"run_1","deadlineMs":9223372036854775807}`, nil, 400, CodeBadRequest, "deadlineMs"},
+		{"no after", "GET", "/v1/runs/run_9/events", "", nil, 400, CodeBadRequest, "after"},
+		{"negative after", "GET", "/v1/runs/run_9/events?after=-1", "", nil, 400, CodeBadRequest, "after"},
+		{"two afters", "GET", "/v1/runs/run_9/events?after=1&after=2", "", nil, 400, CodeBadRequest, "after"},
+		{"other parameter", "GET", "/v1/runs/run_9/events?after=1&x=2", "", nil, 400, CodeBadRequest, "after"},
+		{"events of an unknown run", "GET", "/v1/runs/run_9/events?after=0", "", nil, 404, CodeUnknownRun, ""},
+		{"cancel of an unknown run", "POST", "/v1/runs/run_9/cancel", `{"reason":"shutdown"}`, nil, 404, CodeUnknownRun, ""},
+		{"unknown reason", "POST", "/v1/runs/run_9/cancel", `{"reason":"boredom"}`, nil, 400, CodeBadRequest, "reason"},
+		{"ack of an unknown run", "POST", "/v1/runs/run_9/ack", `{"seq":1}`, nil, 404, CodeUnknownRun, ""},
+		{"negative ack", "POST", "/v1/runs/run_9/ack", `{"seq":-1}`, nil, 400, CodeBadRequest, "seq"},
+		{"ack with a large body", "POST", "/v1/runs/run_9/ack", `{"seq":1` + strings.Repeat(" ", maxSmallBody) + `}`, nil, 413, CodeTooLarge, ""},
+		{"bind: unknown harness", "POST", "/v1/bind", `{"construction":{"harness":"other"},"limits":{}}`, nil, 409, CodeConflict, ""},
+		{"bind: bad harness", "POST", "/v1/bind", `{"construction":{"harness":"O"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.harness"},
+		{"bind: relative broker", "POST", "/v1/bind", `{"brokerSocket":"x","limits":{}}`, nil, 400, CodeBadRequest, "brokerSocket"},
+		{"bind: tiny journal", "POST", "/v1/bind", `{"limits":{"journalBytes":1}}`, nil, 400, CodeBadRequest, "limits.journalBytes"},
+		{"bind: options too long", "POST", "/v1/bind", `{"construction":{"harness":"test","options":"` + long(harness.MaxOptionsBytes) + `"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.options"},
+		{"bind: prompt too long", "POST", "/v1/bind", `{"construction":{"harness":"test","systemPrompt":"` + long(MaxPromptBytes+1) + `"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.systemPrompt"},
+		{"bind: other construction", "POST", "/v1/bind", `{"construction":{"harness":"test"},"limits":{}}`, nil, 409, CodeConflict, ""},
+		{"shutdown by another", "POST", "/v1/shutdown", "{}", map[string]string{headerSession: "ses_2"}, 409, CodeWrongBinding, ""},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			resp, e := w.raw(t, tc.method, tc.path, tc.body, tc.headers)
+			if resp.StatusCode != tc.status || e.Code != tc.code || e.Field != tc.field || e.Message == "" {
+				t.Fatalf("got %d %+v, want %d %s %s", resp.StatusCode, e, tc.status, tc.code, tc.field)
+			}
+			if len(e.Message) > 300 || strings.Contains(e.Message, "xxxx") {
+				t.Fatalf("the message repeats the input: %.400s", e.Message)
+			}
+			if tc.code == CodeUnauthorized && resp.Header.Get(headerInstance) != "" {
+				t.Fatal("a stranger is told the instance")
+			}
+		})
+	}
+	select {
+	case run := <-turns:
+		t.Fatalf("a bad call started run %s", run)
+	default:
+	}
+}
+
+func TestErrorsOfTheClient(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: echo})
+	c := w.dial(t)
+	turn := harness.Turn{RunID: "run_1", Text: "x"}
+	if err := c.StartTurn(t.Context(), turn); !errors.Is(err, harness.ErrGone) {
+		t.Errorf("start on an unbound worker: %v, want ErrGone", err)
+	}
+	if err := c.Attach(t.Context(), ""); !errors.Is(err, harness.ErrGone) {
+		t.Errorf("attach to an unbound worker: %v, want ErrGone", err)
+	}
+	if err := c.Bind(t.Context(), bindRequest()); err != nil {
+		t.Fatal(err)
+	}
+	other := w.dial(t, func(o *ClientOptions) { o.Binding.SandboxGen = 2 })
+	if err := other.StartTurn(t.Context(), turn); !errors.Is(err, harness.ErrConflict) {
+		t.Errorf("other generation: %v, want ErrConflict", err)
+	}
+	if err := c.Cancel(t.Context(), "run_9", event.CancelShutdown); !errors.Is(err, harness.ErrUnknownRun) {
+		t.Errorf("cancel: %v, want ErrUnknownRun", err)
+	}
+	if _, err := c.Events(t.Context(), "run_9", 0); !errors.Is(err, harness.ErrUnknownRun) {
+		t.Errorf("events: %v, want ErrUnknownRun", err)
+	}
+	startTurn(t, c, "run_1", "x")
+	drain(t, c, "run_1", 0)
+	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: "other"}); !errors.Is(err, harness.ErrConflict) {
+		t.Errorf("other request: %v, want ErrConflict", err)
+	}
+	for _, after := range []int64{5, 1 << 60} {
+		if _, err := c.Events(t.Context(), "run_1", after); !errors.Is(err, harness.ErrGone) {
+			t.Errorf("events after %d: %v, want ErrGone", after, err)
+		}
+	}
+	if err := c.Ack(t.Context(), "run_1", 5); !errors.Is(err, harness.ErrGone) {
+		t.Errorf("ack above the tail: %v, want ErrGone", err)
+	}
+	if err := c.Ack(t.Context(), "run_1", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Events(t.Context(), "run_1", 1); !errors.Is(err, harness.ErrGone) {
+		t.Errorf("events below the floor: %v, want ErrGone", err)
+	}
+	if got := show(drain(t, c, "run_1", 2)); got != "3[] 4[text.finished run.finished]" {
+		t.Errorf("got %s", got)
+	}
+	// The run is a tombstone when everything of it is acknowledged: known, never played again.
+	for range 2 {
+		if err := c.Ack(t.Context(), "run_1", 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startTurn(t, c, "run_1", "x")
+	if got := show(drain(t, c, "run_1", 4)); got != "" {
+		t.Errorf("got %s", got)
+	}
+	if _, err := Dial(t.Context(), ClientOptions{Socket: w.socket, Secret: "wrong", Binding: testBinding, LeaseGen: 1}); !errors.Is(err, harness.ErrConflict) {
+		t.Errorf("wrong secret: %v, want ErrConflict", err)
+	}
+	if _, err := Dial(t.Context(), ClientOptions{Socket: w.socket + "x", Binding: testBinding, LeaseGen: 1}); !errors.Is(err, harness.ErrUnreachable) {
+		t.Errorf("no socket: %v, want ErrUnreachable", err)
+	}
+	if _, err := Dial(t.Context(), ClientOptions{Socket: "/" + strings.Repeat("x", 200), Binding: testBinding, LeaseGen: 1}); err == nil || !strings.Contains(err.Error(), "107") {
+		t.Errorf("long path: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	if err := c.Ack(ctx, "run_1", 4); !errors.Is(err, why) || errors.Is(err, harness.ErrUnreachable) {
+		t.Errorf("cancelled by the caller: %v, want its cause", err)
+	}
+	if _, err := c.Events(ctx, "run_1", 4); !errors.Is(err, why) {
+		t.Errorf("cancelled by the caller: %v, want its cause", err)
+	}
+}
+
+func TestIdempotentStart(t *testing.T) {
+	played := make(chan struct{}, 10)
+	w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
+		played <- struct{}{}
+		return untilCancelled(ctx, turn, s)
+	}})
+	c := w.bound(t)
+	for i := range 5 {
+		// An engine that took over has a fresh capability and less time.
+		if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: "x", Capability: fmt.Sprint(i), DeadlineMs: int64(100_000 - i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, _, ok := w.host.facade.current(); !ok || g.capability != "4" {
+		t.Fatalf("capability is %+v", g)
+	}
+	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_2", Text: "x"}); !errors.Is(err, harness.ErrConflict) {
+		t.Fatalf("a second run: %v, want ErrConflict", err)
+	} else if e := new(Error); !errors.As(err, &e) || e.Code != CodeBusy {
+		t.Fatalf("a second run: %v, want busy", err)
+	}
+	if err := c.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, c, "run_1", 0)
+	if len(played) != 1 {
+		t.Fatalf("played %d times", len(played))
+	}
+	if _, _, ok := w.host.facade.current(); ok {
+		t.Fatal("the model can be called without a run")
+	}
+}
+
+// TestLease: a higher lease is adopted by any call, closes what lower ones read, and from then on lower ones have no
+// effect.
+func TestLease(t *testing.T) {
+	calls := map[string]func(c *Client) error{
+		"bind":   func(c *Client) error { return c.Bind(context.Background(), bindRequest()) },
+		"attach": func(c *Client) error { return c.Attach(context.Background(), "") },
+		"start": func(c *Client) error {
+			return c.StartTurn(context.Background(), harness.Turn{RunID: "run_1", Text: "x"})
+		},
+		"cancel": func(c *Client) error { return c.Cancel(context.Background(), "run_0", event.CancelSuperseded) },
+		"ack":    func(c *Client) error { return c.Ack(context.Background(), "run_1", 1) },
+		"events": func(c *Client) error {
+			s, err := c.Events(context.Background(), "run_1", 0)
+			if err == nil {
+				s.Close()
+			}
+			return err
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
+				if turn.RunID == "run_0" {
+					return echo(ctx, turn, s)
+				}
+				if err := yield(s); err != nil {
+					return err
+				}
+				return untilCancelled(ctx, turn, s)
+			}})
+			old := w.bound(t)
+			startTurn(t, old, "run_0", "x")
+			drain(t, old, "run_0", 0)
+			startTurn(t, old, "run_1", "x")
+			s := openEvents(t, old, "run_1", 0)
+			if _, err := s.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := call(w.dial(t, lease(3))); err != nil {
+				t.Fatal("the higher lease:", err)
+			}
+			if _, err := s.Next(t.Context()); !errors.Is(err, harness.ErrStaleLease) {
+				t.Fatalf("the old stream: %v, want ErrStaleLease", err)
+			}
+			for _, n := range []int64{1, 2} {
+				stale := w.dial(t, lease(n))
+				for name, call := range calls {
+					if err := call(stale); !errors.Is(err, harness.ErrStaleLease) {
+						t.Errorf("%s with lease %d: %v, want ErrStaleLease", name, n, err)
+					}
+				}
+				if err := stale.Shutdown(t.Context()); !errors.Is(err, harness.ErrStaleLease) {
+					t.Errorf("shutdown with lease %d: %v, want ErrStaleLease", n, err)
+				}
+			}
+			r, err := old.Ready(t.Context())
+			if err != nil || r.Bound.LeaseGen != 3 || r.ActiveRun != "run_1" {
+				t.Fatalf("a stale call had an effect: %+v %v", r, err)
+			}
+		})
+	}
+}
+
+// TestReadyClaimsNothing: looking at a worker does not take it over.
+func TestReadyClaimsNothing(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: echo})
+	c := w.bound(t)
+	w.dial(t, lease(9))
+	startTurn(t, c, "run_1", "x")
+}
+
+func TestBindOnce(t *testing.T) {
+	opened := make(chan struct{}, 10)
+	release := make(chan struct{})
+	w := newWorker(t, &testDriver{turn: echo, open: func(ctx context.Context, env Environment, c harness.Construction) error {
+		opened <- struct{}{}
+		<-release
+		return nil
+	}})
+	// The engine goes away while the harness opens; another one finds it opening.
+	ctx, cancel := context.WithCancel(t.Context())
+	first := w.dial(t)
+	gone := make(chan error, 1)
+	go func() { gone <- first.Bind(ctx, bindRequest()) }()
+	<-opened
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	second := w.dial(t, lease(2))
+	if err := second.StartTurn(t.Context(), harness.Turn{RunID: "run_1"}); err == nil {
+		t.Fatal("a turn on a harness that is not open")
+	}
+	attached := make(chan error, 2)
+	go func() { attached <- second.Attach(t.Context(), "") }()
+	go func() {
+		r := bindRequest()
+		r.Construction.Options = json.RawMessage(` { "a" : 1 } `) // spelled otherwise
+		attached <- second.Bind(t.Context(), r)
+	}()
+	close(release)
+	for range 2 {
+		if err := <-attached; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(opened) != 0 {
+		t.Fatal("the harness was opened twice")
+	}
+	startTurn(t, second, "run_1", "x")
+}
+
+func TestOpenFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		open    func() error
+		message string
+	}{
+		"error":   {func() error { return errors.New("no /secret/path") }, "the harness could not be opened"},
+		"panic":   {func() error { panic("no /secret/path") }, "the harness could not be opened"},
+		"failure": {func() error { return &Failure{Code: "x", Message: "Node is missing.", Cause: errors.New("/secret")} }, "Node is missing."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorker(t, &testDriver{open: func(context.Context, Environment, harness.Construction) error { return tc.open() }})
+			c := w.dial(t)
+			for range 2 {
+				err := c.Bind(t.Context(), bindRequest())
+				e := new(Error)
+				if !errors.As(err, &e) || e.Code != CodeOpenFailed || e.Message != tc.message {
+					t.Fatalf("got %v", err)
+				}
+			}
+			if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1"}); !errors.Is(err, harness.ErrGone) {
+				t.Fatalf("got %v, want ErrGone", err)
+			}
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	closed := make(chan struct{})
+	w := newWorker(t, &testDriver{turn: untilCancelled, close: func(context.Context) error { close(closed); return nil }})
+	c := w.bound(t)
+	startTurn(t, c, "run_1", "x")
+	s := openEvents(t, c, "run_1", 0)
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	<-w.host.Done()
+	e, err := s.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Events[0].Data.(event.RunCancelled); got.Reason != event.CancelShutdown {
+		t.Fatalf("got %+v", got)
+	}
+	if _, err := s.Next(t.Context()); !errors.Is(err, io.EOF) {
+		t.Fatalf("got %v, want EOF", err)
+	}
+	eventually(t, "the socket is gone", func() bool {
+		_, err := os.Lstat(w.socket)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_2"}); !errors.Is(err, harness.ErrUnreachable) {
+		t.Fatalf("got %v, want ErrUnreachable", err)
+	}
+}
+
+// TestShutdownOfADriverThatDoesNothing is bounded, whatever the driver does not do.
+func TestShutdownIsBounded(t *testing.T) {
+	free := make(chan struct{})
+	defer close(free)
+	w := newWorker(t, &testDriver{
+		turn:  func(context.Context, harness.Turn, Sink) error { <-free; return nil },
+		close: func(context.Context) error { <-free; return nil },
+	})
+	c := w.bound(t)
+	startTurn(t, c, "run_1", "x")
+	begin := time.Now()
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > shutdownGrace+closeTime+5*time.Second {
+		t.Fatalf("took %v", took)
+	}
+}
+
+func TestEndIdle(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: untilCancelled})
+	c := w.bound(t)
+	if err := EndIdle(t.Context(), w.socket, testSecret, time.Hour); !errors.Is(err, harness.ErrConflict) {
+		t.Fatalf("just called: %v, want ErrConflict", err)
+	}
+	startTurn(t, c, "run_1", "x")
+	if err := EndIdle(t.Context(), w.socket, testSecret, time.Nanosecond); !errors.Is(err, harness.ErrConflict) {
+		t.Fatalf("busy: %v, want ErrConflict", err)
+	}
+	if err := c.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, c, "run_1", 0)
+	s := openEvents(t, c, "run_1", 0)
+	if err := EndIdle(t.Context(), w.socket, "wrong", time.Nanosecond); !errors.Is(err, harness.ErrConflict) {
+		t.Fatalf("wrong secret: %v, want ErrConflict", err)
+	}
+	s.Close()
+	eventually(t, "the idle worker ends", func() bool {
+		return EndIdle(t.Context(), w.socket, testSecret, time.Millisecond) == nil
+	})
+	<-w.host.Done()
+}
+
+func TestUnacknowledgedJournalsAreBounded(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: echo})
+	c := w.bound(t)
+	for i := range MaxUnacknowledged + 3 {
+		run := fmt.Sprint("run_", i)
+		startTurn(t, c, run, "x")
+		<-w.host.runs[run].ended
+	}
+	if _, err := c.Events(t.Context(), "run_2", 0); !errors.Is(err, harness.ErrGone) {
+		t.Fatalf("got %v, want ErrGone", err)
+	}
+	if got := show(drain(t, c, "run_3", 0)); got != echoShape {
+		t.Fatalf("got %s", got)
+	}
+}
+
+func TestRunsAreBounded(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: echo})
+	c := w.bound(t)
+	w.host.mu.Lock()
+	for i := range MaxRuns {
+		w.host.runs[fmt.Sprint("old_", i)] = &turn{}
+	}
+	w.host.mu.Unlock()
+	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1"}); !errors.Is(err, harness.ErrGone) {
+		t.Fatalf("got %v, want ErrGone", err)
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	w := newWorker(t, &testDriver{turn: untilCancelled})
+	c := w.bound(t)
+	startTurn(t, c, "run_1", "x")
+	for range MaxStreams {
+		openEvents(t, c, "run_1", 0)
+	}
+	_, err := c.Events(t.Context(), "run_1", 0)
+	if e := new(Error); !errors.As(err, &e) || e.Code != CodeTooMany {
+		t.Fatalf("got %v, want too_many", err)
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	used := filepath.Join(dir, "s")
+	if err := os.WriteFile(used, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Listen(used); err == nil {
+		l.Close()
+		t.Fatal("took a path that exists")
+	}
+	if l, err := Listen(filepath.Join(dir, strings.Repeat("x", 120))); err == nil || !strings.Contains(err.Error(), "107") {
+		if l != nil {
+			l.Close()
+		}
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestDecodeLine(t *testing.T) {
+	step := `{"seq":4,"events":[{"v":1,"type":"text.delta","data":{"messageId":"m","delta":"x"}}],"facts":{"k":"v"}}`
+	e, end, err := decodeLine([]byte(step), 4)
+	if end || err != nil || e.Seq != 4 || len(e.Events) != 1 || e.Facts["k"] != "v" {
+		t.Fatalf("%+v %v %v", e, end, err)
+	}
+	for name, tc := range map[string]struct {
+		line string
+		want error
+	}{
+		"end":            {`{"end":true}`, io.EOF},
+		"stale":          {`{"closed":"stale_lease"}`, harness.ErrStaleLease},
+		"gone":           {`{"closed":"gone"}`, harness.ErrGone},
+		"closing":        {`{"closed":"closing"}`, harness.ErrUnreachable},
+		"unknown code":   {`{"closed":"weather"}`, ErrProtocol},
+		"nothing":        {`{}`, ErrProtocol},
+		"empty":          {``, ErrProtocol},
+		"two things":     {`{"seq":4,"end":true}`, ErrProtocol},
+		"unknown field":  {`{"seq":4,"more":1}`, ErrProtocol},
+		"number skipped": {`{"seq":5}`, ErrProtocol},
+		"number again":   {`{"seq":3}`, ErrProtocol},
+		"negative":       {`{"seq":-1}`, ErrProtocol},
+		"no number":      {`{"events":[]}`, ErrProtocol},
+		"bad event":      {`{"seq":4,"events":[{"v":2}]}`, ErrProtocol},
+		"trailing":       {`{"seq":4}{"seq":5}`, ErrProtocol},
+	} {
+		if _, end, err := decodeLine([]byte(tc.line), 4); !end || !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v %v, want %v", name, end, err, tc.want)
+		}
+	}
+	if _, end, err := decodeLine([]byte(`{"heartbeat":true}`), 4); end || err != nil {
+		t.Errorf("heartbeat: %v %v", end, err)
+	}
+}
+
+func FuzzDecodeLine(f *testing.F) {
+	for _, s := range []string{
+		`{"seq":1}`, `{"end":true}`, `{"heartbeat":true}`, `{"closed":"gone"}`,
+		`{"seq":1,"events":[{"v":1,"type":"text.delta","data":{"messageId":"m","delta":"x"}}],"facts":{"k":"v"}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		e, end, err := decodeLine(raw, 1)
+		if end != (err != nil) {
+			t.Fatalf("end %v with error %v", end, err)
+		}
+		if !end && e.Seq != 0 && e.Seq != 1 {
+			t.Fatalf("took number %d", e.Seq)
+		}
+	})
+}
+
+// FuzzBodies: no body makes the worker fail; what it refuses it refuses with a known code.
+func FuzzBodies(f *testing.F) {
+	for _, s := range []string{
+		`{"runId":"run_1","text":"x"}`, `{"construction":{"harness":"test","options":{"a":1}},"limits":{}}`, `{"seq":1}`,
+		`{"reason":"shutdown"}`, `{"ifIdleMs":5}`, `{`, `[]`, `null`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, v := range []any{&BindRequest{}, &harness.Turn{}, &cancelRequest{}, &ackRequest{}, &shutdownRequest{}} {
+			err := decodeStrict(bytes.NewReader(raw), v)
+			if err == nil {
+				switch v := v.(type) {
+				case *BindRequest:
+					err = v.validate()
+				case *harness.Turn:
+					err = validateTurn(*v)
+				}
+			}
+			if e := new(Error); err != nil && (!errors.As(err, &e) || statusOf[e.Code] == 0) {
+				t.Fatalf("%T: %v", v, err)
+			}
+		}
+	})
+}
+
+func TestReadLine(t *testing.T) {
+	long := strings.Repeat("x", 200_000)
+	r := newLines("short\n" + long + "\ncut off")
+	if got, err := readLine(r, maxLine); err != nil || string(got) != "short" {
+		t.Fatalf("%q %v", got, err)
+	}
+	if got, err := readLine(r, maxLine); err != nil || string(got) != long {
+		t.Fatalf("%d bytes %v", len(got), err)
+	}
+	if got, err := readLine(r, maxLine); !errors.Is(err, io.EOF) {
+		t.Fatalf("a line that is cut off: %q %v", got, err)
+	}
+	if _, err := readLine(newLines(long+"\n"), 100_000); !errors.Is(err, errLineTooLong) {
+		t.Fatalf("got %v, want errLineTooLong", err)
+	}
+}
