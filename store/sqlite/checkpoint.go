@@ -23,6 +23,7 @@ const (
 type checkpointer struct {
 	db        *sql.DB
 	committer *committer
+	disk      *disk
 	logger    *slog.Logger
 	added     atomic.Int64 // bytes since the last checkpoint, about
 	walBytes  atomic.Int64 // bytes of the log that the last checkpoint could not set free
@@ -32,9 +33,9 @@ type checkpointer struct {
 	stopped   chan struct{}
 }
 
-func newCheckpointer(db *sql.DB, c *committer, o Options) *checkpointer {
+func newCheckpointer(db *sql.DB, c *committer, d *disk, o Options) *checkpointer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &checkpointer{db: db, committer: c, logger: o.Logger, wake: make(chan struct{}, 1),
+	return &checkpointer{db: db, committer: c, disk: d, logger: o.Logger, wake: make(chan struct{}, 1),
 		ctx: ctx, cancel: cancel, stopped: make(chan struct{})}
 }
 
@@ -70,8 +71,12 @@ func (k *checkpointer) loop() {
 	}
 }
 
-// run does one checkpoint and reports whether all of the log was carried over.
+// run does one checkpoint and reports whether all of the log was carried over. On a full disk it does none: the
+// database would grow into the room that was given up for the endings of runs.
 func (k *checkpointer) run() bool {
+	if k.disk.full.Load() {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(k.ctx, checkpointLimit)
 	defer cancel()
 	k.added.Store(0)
@@ -87,6 +92,9 @@ func (k *checkpointer) run() bool {
 		}
 		k.walBytes.Store(done.bytes())
 	case k.ctx.Err() != nil:
+	case full(err):
+		k.disk.full.Store(true)
+		k.logger.Error("disk is full: the write-ahead log could not be carried over; new work is refused", "err", err)
 	case untrusted(err):
 		_ = k.committer.poison(fmt.Errorf("failed to checkpoint: %w", err))
 	default:

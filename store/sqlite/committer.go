@@ -42,13 +42,13 @@ type write struct {
 
 // committer owns the writing connection. See the package comment.
 type committer struct {
-	conn    *sql.Conn
-	tx      *tx
-	disk    *disk
-	logger  *slog.Logger
-	grace   time.Duration     // see graceAfterGivingUp
-	grown   func(bytes int64) // told after each commit how much the write-ahead log may have grown
-	cramped func()            // told when there was no room: a checkpoint may give the write-ahead log room again
+	conn     *sql.Conn
+	tx       *tx
+	disk     *disk
+	logger   *slog.Logger
+	grace    time.Duration     // see graceAfterGivingUp
+	grown    func(bytes int64) // told after each commit how much the write-ahead log may have grown
+	relieved func()            // told when a full disk has room again: a checkpoint is due
 
 	mu     sync.Mutex
 	chunks []*write
@@ -63,7 +63,7 @@ type committer struct {
 
 func newCommitter(conn *sql.Conn, d *disk, logger *slog.Logger) *committer {
 	return &committer{
-		conn: conn, tx: newTx(conn), disk: d, logger: logger, grace: graceAfterGivingUp, grown: func(int64) {}, cramped: func() {},
+		conn: conn, tx: newTx(conn), disk: d, logger: logger, grace: graceAfterGivingUp, grown: func(int64) {}, relieved: func() {},
 		wake: make(chan struct{}, 1), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
 }

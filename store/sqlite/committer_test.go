@@ -332,6 +332,38 @@ func TestFullDiskLeavesRoomForEndings(t *testing.T) {
 	}
 }
 
+// TestOpenOnAFullDisk starts where the write-ahead log cannot be carried over: readers are served, new work is not,
+// and room is enough to go on.
+func TestOpenOnAFullDisk(t *testing.T) {
+	d := newFaultDisk(t)
+	s := openAt(t, Options{Path: newPath(t), vfs: d.name, ReserveBytes: 1 << 20})
+	ctx := t.Context()
+	for first := int64(1); first <= 20; first++ {
+		if err := s.Append(ctx, chunkAt("run_1", first)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.fill(func() bool { return true })
+	_ = s.Close() // cannot checkpoint: the log stays
+	s = openAt(t, s.opts)
+	if cs, err := s.Read(ctx, "run_1", 0, 100); err != nil || len(cs) != 20 {
+		t.Fatalf("read %d chunks: %v", len(cs), err)
+	}
+	if err := s.Admit(); !errors.Is(err, event.ErrDiskFull) {
+		t.Errorf("admission: %v", err)
+	}
+	if err := s.Append(ctx, chunkAt("run_1", 21)); !errors.Is(err, event.ErrDiskFull) {
+		t.Errorf("append: %v", err)
+	}
+	d.heal()
+	if err := s.Append(ctx, chunkAt("run_1", 21)); err != nil {
+		t.Errorf("append with room: %v", err)
+	}
+	if err := s.Admit(); err != nil {
+		t.Errorf("admission with room: %v", err)
+	}
+}
+
 // TestFullDatabase meets SQLITE_FULL in the middle of a statement instead of at the commit.
 func TestFullDatabase(t *testing.T) {
 	s := openAt(t, Options{Path: newPath(t)})

@@ -30,7 +30,6 @@ func (c *committer) commit(group []*write) {
 			c.logger.Error("disk is full: new work is refused, what ends runs uses the reserve", "err", err)
 		}
 		c.disk.giveUpReserve()
-		c.cramped()
 		if group = refuseOrdinary(group, diskFull(err)); len(group) == 0 {
 			return
 		}
@@ -56,6 +55,7 @@ func (c *committer) leaveFull() {
 		c.logger.Warn("no reserve for a full disk", "err", err)
 	}
 	c.disk.full.Store(false)
+	c.relieved()
 	c.logger.Info("disk has room again")
 }
 

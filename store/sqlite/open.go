@@ -89,34 +89,52 @@ func syncFolder(folder string) error {
 	return nil
 }
 
-// prepareDatabase recovers and empties the write-ahead log, and brings the schema up to date. It checkpoints twice:
-// what an earlier process left is made safe before anything is added, and the migrations are not left in the log.
-func prepareDatabase(ctx context.Context, conn *sql.Conn, path string) (applied int, err error) {
+// prepareDatabase recovers and empties the write-ahead log, and brings the schema up to date. It checkpoints before
+// anything is added, so that what an earlier process left is safe, and again after migrations. cramped reports that
+// the disk had no room for that: the log is synced then, but not carried over, and the store starts with a full disk.
+func prepareDatabase(ctx context.Context, conn *sql.Conn, path string, d *disk) (applied int, cramped bool, err error) {
 	if err := claimFile(ctx, conn); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	var mode string
 	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
-		return 0, fmt.Errorf("failed to set write-ahead logging: %w", err)
+		return 0, false, fmt.Errorf("failed to set write-ahead logging: %w", err)
 	}
 	if mode != "wal" {
-		return 0, fmt.Errorf("database file cannot use write-ahead logging (journal mode is %q); network file systems cannot", mode)
+		return 0, false, fmt.Errorf("database file cannot use write-ahead logging (journal mode is %q); network file systems cannot", mode)
 	}
-	if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
-		return 0, fmt.Errorf("failed to recover write-ahead log: %w", err)
+	if cramped, err = recoverLog(ctx, conn, d); err != nil {
+		return 0, cramped, err
 	}
 	steps, err := loadMigrations(migrationFiles)
 	if err != nil {
-		return 0, err
+		return 0, cramped, err
 	}
 	if applied, err = migrate(ctx, conn, steps); err != nil {
-		return applied, err
+		return applied, cramped, err
 	}
-	if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
-		return applied, fmt.Errorf("failed to checkpoint: %w", err)
+	if applied > 0 {
+		if _, err := checkpoint(ctx, conn, "TRUNCATE"); err != nil {
+			return applied, cramped, fmt.Errorf("failed to checkpoint: %w", err)
+		}
 	}
 	if err := os.Chmod(path, 0o600); err != nil { // an operator may have copied it here with another mode
-		return applied, fmt.Errorf("failed to protect database file: %w", err)
+		return applied, cramped, fmt.Errorf("failed to protect database file: %w", err)
 	}
-	return applied, nil
+	return applied, cramped, nil
+}
+
+// recoverLog carries the write-ahead log over, if need be with the room of the reserve.
+func recoverLog(ctx context.Context, conn *sql.Conn, d *disk) (cramped bool, err error) {
+	_, err = checkpoint(ctx, conn, "TRUNCATE")
+	if full(err) && d.giveUpReserve() {
+		_, err = checkpoint(ctx, conn, "TRUNCATE")
+	}
+	switch {
+	case full(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("failed to recover write-ahead log: %w", err)
+	}
+	return false, nil
 }

@@ -116,7 +116,7 @@ func TestOpenRefusesOtherSchemas(t *testing.T) {
 		name, query, text string
 		want              error
 	}{
-		{"newer", "INSERT INTO schema_migrations VALUES (2, '0002_later.sql', 'abc', '2030-01-01')", "0002_later.sql", ErrSchemaNewer},
+		{"newer", "INSERT INTO schema_migrations SELECT max(version) + 1, 'later.sql', 'abc', '2030-01-01' FROM schema_migrations", "later.sql", ErrSchemaNewer},
 		{"changed", "UPDATE schema_migrations SET checksum = 'abc' WHERE version = 1", "another build", nil},
 	} {
 		file := newPath(t)
@@ -217,13 +217,13 @@ func TestQueriesUseIndexes(t *testing.T) {
 	s := openAt(t, Options{Path: newPath(t)})
 	for query, args := range map[string][]any{
 		getChunk: {"r", 1}, tailChunk: {"r"}, readChunks: {"r", 1, 1, 10},
-		getSession: {"s"}, busySessions: {"", 10}, sessionsOfOwner: {"e", "s", "", 10}, sessionsOfAgent: {"e", "s", "a", "", 10},
+		getSession: {"s"}, pinnedSessions: {"e", "a", 10}, busySessions: {"", 10}, sessionsOfOwner: {"e", "s", "", 10}, sessionsOfAgent: {"e", "s", "a", "", 10},
 		getRun: {"r"}, sessionRuns: {"s", 1, 0, 10}, unfinishedRuns: {"", 10},
 		getAgent: {"a"}, unsettledAgents: {"", 10}, agentsOfOwner: {"e", "o", "", 10}, getVersion: {"a", 1}, lastVersion: {"a"},
 		getValue: {"n"},
 	} {
 		plan := explain(t, s, query, args)
-		if strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") && query != sessionRuns {
+		if strings.Contains(strings.ReplaceAll(plan, "SCAN (", "("), "SCAN") || strings.Contains(plan, "TEMP B-TREE") && query != sessionRuns {
 			t.Errorf("%s\n%s", query, plan)
 		}
 	}

@@ -132,7 +132,8 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, foreign(fmt.Errorf("failed to connect: %w", err))
 	}
-	applied, err := prepareDatabase(ctx, conn, o.Path)
+	s.disk = newDisk(o)
+	applied, cramped, err := prepareDatabase(ctx, conn, o.Path, s.disk)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -142,13 +143,15 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if s.checks, err = connect(o.Path, o.vfs, readerCache, 1); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	s.disk = newDisk(o)
-	if err := s.disk.makeReserve(); err != nil {
+	if cramped {
+		s.disk.full.Store(true)
+		o.Logger.Error("disk is full: the write-ahead log could not be carried over; new work is refused")
+	} else if err := s.disk.makeReserve(); err != nil {
 		o.Logger.Warn("no reserve for a full disk", "err", err)
 	}
 	s.committer = newCommitter(conn, s.disk, o.Logger)
-	s.checkpoints = newCheckpointer(s.checks, s.committer, o)
-	s.committer.grown, s.committer.cramped = s.checkpoints.grown, s.checkpoints.kick
+	s.checkpoints = newCheckpointer(s.checks, s.committer, s.disk, o)
+	s.committer.grown, s.committer.relieved = s.checkpoints.grown, s.checkpoints.kick
 	go s.committer.loop()
 	go s.checkpoints.loop()
 	o.Logger.Info("store is open", "path", o.Path, "migrations", applied, "took", time.Since(begun))
