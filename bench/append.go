@@ -26,8 +26,8 @@ func appendBench(ctx context.Context, folder string, rounds int, each time.Durat
 			note: "one event an append, each run waits for its own; floor: one writer's write + fdatasync of the same bytes"}
 		file := &pairs{name: fmt.Sprintf("durable append, %d runs, beside a file", writers), unit: "events/s",
 			note: "the same; floor: a plain file with group commit and as many writers, without keys, reads and documents"}
-		p50 := &pairs{name: fmt.Sprintf("durable append, %d runs, p50", writers), unit: "ms", note: "as its caller sees it; floor: the write + fdatasync"}
-		p99 := &pairs{name: fmt.Sprintf("durable append, %d runs, p99", writers), unit: "ms", note: "as p50"}
+		p50 := &pairs{name: fmt.Sprintf("durable append, %d runs, p50", writers), unit: "ms", note: "of an append, as its caller sees it; floor: the write + fdatasync"}
+		p99 := &pairs{name: fmt.Sprintf("durable append, %d runs, p99", writers), unit: "ms", note: "of an append, as its caller sees it; floor: the write + fdatasync"}
 		for round := range rounds {
 			load := storebench.Load{Writers: writers, Events: 1, For: each}
 			floor, err := storebench.Floor(folder, load)

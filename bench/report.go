@@ -129,8 +129,12 @@ func (r Report) table(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w)
+	told := map[string]bool{}
 	for _, x := range r.Results {
-		fmt.Fprintf(w, "  %s: %s\n", x.Name, x.Note)
+		if !told[x.Note] {
+			told[x.Note] = true
+			fmt.Fprintf(w, "  %s: %s\n", x.Name, x.Note)
+		}
 	}
 	return nil
 }

@@ -19,11 +19,12 @@ type socketBench struct {
 	loop   *loopback
 }
 
-// events of the latency figure: p50 and p99 of a paced run.
+// latency measures p50 and p99 of a paced run of n events.
 func (b *socketBench) latency(ctx context.Context, rounds, n int) ([]Result, error) {
-	p50 := &pairs{name: "append to socket, p50", unit: "ms", note: "from an event's time stamp, taken before its append, to its frame at one subscriber; " +
-		"floor: write + fdatasync + one loopback frame. Both stamps are cut to the millisecond, as an event's is, so both are up to 1 ms high"}
-	p99 := &pairs{name: "append to socket, p99", unit: "ms", note: "as p50"}
+	const note = "from an event's time stamp, taken before its append, to its frame at one subscriber; floor: write + fdatasync + " +
+		"one loopback frame. Both stamps are cut to the millisecond, as an event's is, so both are up to 1 ms high"
+	p50 := &pairs{name: "append to socket, p50", unit: "ms", note: note}
+	p99 := &pairs{name: "append to socket, p99", unit: "ms", note: note}
 	for range rounds {
 		measured, err := b.paced(ctx, n)
 		if err != nil {

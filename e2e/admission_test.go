@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
@@ -133,5 +134,34 @@ func TestConversationKeepsVersion(t *testing.T) {
 	var refused *enginetest.Refusal
 	if !errors.As(err, &refused) || refused.Type != "RevisionConflict" || refused.CurrentRevision != edited.Revision {
 		t.Fatalf("a late save gives %v (%+v), want RevisionConflict at %d", err, refused, edited.Revision)
+	}
+}
+
+// TestClearEndsActiveRun clears a conversation in mid-run: the run ends for that reason, and the next one begins a new
+// epoch.
+func TestClearEndsActiveRun(t *testing.T) {
+	ctx := bounded(t)
+	c := clientOf(t, sharedEngine(t))
+	agent := newAgent(ctx, t, c, scripted)
+	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(5, 10*time.Millisecond), enginetest.Hang()))
+	beforeKill(ctx, t, c, r.ID, 0, 5)
+	if _, err := c.Clear(ctx, r.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.Follow(ctx, r.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := enginetest.Last(events); end.Type != enginetest.RunCancelled || end.Reason != "session_cleared" {
+		t.Fatalf("the run ended with %s, want a cancel by the clear", end)
+	}
+	if _, err := c.Settled(ctx, r.ID); err != nil {
+		t.Fatal(err)
+	}
+	next, events := complete(ctx, t, c, agent.ID, "talk", "hello")
+	wantFinished(t, events)
+	s, err := c.Session(ctx, r.SessionID)
+	if err != nil || next.SessionID != r.SessionID || s.Epoch != 2 || len(s.Runs.Nodes()) != 1 {
+		t.Fatalf("after the clear the session is %+v (%v), want epoch 2 with one run", s, err)
 	}
 }

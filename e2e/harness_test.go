@@ -3,6 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -161,6 +164,36 @@ func TestHarness(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestFileTools has the real harness's file tools write into the workspace and looks there; then it has them reach for
+// a file outside and looks that nothing came of it.
+func TestFileTools(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, deepagents)
+	outside := filepath.Join(t.TempDir(), "stolen.txt")
+	r, events := complete(ctx, t, c, agent.ID, "", `[[tool write_file {"file_path":"/kept.md","content":"kept words"}]]`+
+		`[[then]] [[tool write_file {"file_path":"`+outside+`","content":"stolen words"}]]`+
+		`[[then]] [[tool write_file {"file_path":"/../../../../../../../../..`+outside+`","content":"stolen words"}]]`)
+	wantFinished(t, events)
+	found := ""
+	err := filepath.WalkDir(engine.Data(), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "kept.md" {
+			found = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(found); err != nil || string(raw) != "kept words" || !strings.Contains(found, r.SessionID) {
+		t.Fatalf("the file at %q holds %q (%v), want it in the conversation's workspace", found, raw, err)
+	}
+	if _, err := os.Stat(outside); !os.IsNotExist(err) {
+		t.Fatalf("a file tool wrote outside the workspace (%v)", err)
 	}
 }
 

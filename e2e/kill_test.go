@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -151,5 +152,69 @@ func TestKilledEngineAndWorker(t *testing.T) {
 	}
 	wantReplays(ctx, t, c, r.ID, seen)
 	_, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
+	wantFinished(t, events)
+}
+
+// TestKilledEngineManyRuns kills the engine again and again under many conversations at once: every log is whole in
+// the end, and every text complete.
+func TestKilledEngineManyRuns(t *testing.T) {
+	const (
+		conversations = 8
+		kills         = 3
+		words         = 120
+	)
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	var runs [conversations]string
+	for i := range runs {
+		runs[i] = start(ctx, t, c, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.Count(words, 25*time.Millisecond))).ID
+	}
+	for kill := range kills {
+		// Each time another run is the one that is looked at.
+		beforeKill(ctx, t, c, runs[kill], 0, 10*(kill+1))
+		engine.Kill()
+		if err := engine.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c = clientOf(t, engine)
+	}
+	fences := 0
+	for _, id := range runs {
+		events, err := c.Follow(ctx, id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := enginetest.CheckLog(events); err != nil {
+			t.Fatal(err)
+		}
+		wantFinished(t, events)
+		if got, want := enginetest.Text(events), enginetest.Counted(words); got != want {
+			t.Fatalf("text is %q, want %q", got, want)
+		}
+		// A run that had not begun when the engine was killed is begun by the next, so there may be fewer fences.
+		n := len(enginetest.Find(events, enginetest.RunRecovered))
+		if n > kills {
+			t.Fatalf("%d fences after %d kills", n, kills)
+		}
+		fences += n
+	}
+	if fences == 0 {
+		t.Fatal("no run was taken over, so this shows nothing")
+	}
+}
+
+// TestDeadWorkerEndsRun has the worker die in mid-turn under a living engine.
+func TestDeadWorkerEndsRun(t *testing.T) {
+	ctx := bounded(t)
+	c := clientOf(t, sharedEngine(t))
+	agent := newAgent(ctx, t, c, scripted)
+	_, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(5, 10*time.Millisecond), enginetest.Exit()))
+	end := enginetest.Last(events)
+	if end.Type != enginetest.RunFailed || end.Failure.Category != "unavailable" || end.Failure.SideEffects != "possible" {
+		t.Fatalf("the run ended with %s, want it unavailable with possible side effects", end)
+	}
+	_, events = complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
 	wantFinished(t, events)
 }

@@ -36,7 +36,7 @@ func TestDrain(t *testing.T) {
 	engine := ownEngine(t)
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
-	_, events := complete(ctx, t, c, agent.ID, "idle talk", "hello")
+	ended, events := complete(ctx, t, c, agent.ID, "idle talk", "hello")
 	wantFinished(t, events)
 	const words = 120
 	r := start(ctx, t, c, agent.ID, "busy talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
@@ -69,6 +69,7 @@ func TestDrain(t *testing.T) {
 	if _, err := c.Settled(ctx, r.ID); err != nil {
 		t.Fatal(err)
 	}
+	wantReplays(ctx, t, c, ended.ID, events) // of a run that the engine before has ended
 	if err := engine.Stop(); err != nil {
 		t.Fatal(err)
 	}
