@@ -62,13 +62,21 @@ func (t *translator) toolCall(u update) ([]event.Event, error) {
 			out = append(out, t.showInput(c)...)
 		}
 	}
-	if text, ok := shownText(u.Content); ok {
-		c.content = cut(text, maxResult)
-	}
+	text, shown := shownText(u.Content)
 	switch u.Status {
 	case statusCompleted, statusFailed:
+		// What comes with the end is the outcome; what was shown before may have been a description of the work.
+		if !shown && !absent(u.RawOutput) {
+			text = rawText(u.RawOutput)
+		} else if !shown {
+			text = c.content
+		}
 		out = append(out, t.showInput(c)...)
-		out = append(out, t.end(c, t.outcome(c, u))...)
+		out = append(out, t.end(c, outcome(c, u.Status, text))...)
+	default:
+		if shown {
+			c.content = cut(text, maxResult)
+		}
 	}
 	return out, nil
 }
@@ -139,12 +147,8 @@ func (t *translator) inputOmitted(c *call) event.Event {
 	}}
 }
 
-func (t *translator) outcome(c *call, u update) event.Data {
-	text := c.content
-	if text == "" && !absent(u.RawOutput) {
-		text = rawText(u.RawOutput)
-	}
-	if u.Status == statusFailed {
+func outcome(c *call, status, text string) event.Data {
+	if status == statusFailed {
 		return event.ToolError{ToolCallID: c.id, Code: codeToolFailed, Message: cut(text, maxMessage)}
 	}
 	kept := cut(text, maxResult)

@@ -87,14 +87,16 @@ func (t *translator) badForm() error {
 
 // kinds are the kinds of updates that the driver understands. A nil result is an update without an event.
 var kinds = map[string]func(*translator, update) ([]event.Event, error){
-	"agent_message_chunk": func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, false) },
-	"agent_thought_chunk": func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, true) },
-	"tool_call":           (*translator).toolCall,
-	"tool_call_update":    (*translator).toolCall,
-	"plan":                (*translator).plan,
-	"usage_update":        (*translator).contextUsage,
-	"notice":              (*translator).notice,
-	"user_message_chunk":  func(*translator, update) ([]event.Event, error) { return nil, nil }, // an echo
+	"agent_message_chunk":  func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, false) },
+	"agent_thought_chunk":  func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, true) },
+	"tool_call":            (*translator).toolCall,
+	"tool_call_update":     (*translator).toolCall,
+	"plan":                 (*translator).plan,
+	"usage_update":         (*translator).contextUsage,
+	"notice":               (*translator).notice,
+	"user_message_chunk":   ignored, // an echo
+	"session_info_update":  ignored, // a title made of what the user said
+	"config_option_update": ignored,
 	"current_mode_update": func(t *translator, u update) ([]event.Event, error) {
 		t.facts.set("acp.mode", u.CurrentModeID)
 		return nil, nil
@@ -103,11 +105,9 @@ var kinds = map[string]func(*translator, update) ([]event.Event, error){
 		t.facts.set("acp.commands", fmt.Sprint(len(u.AvailableCommands)))
 		return nil, nil
 	},
-	"session_info_update": func(t *translator, u update) ([]event.Event, error) {
-		t.facts.set("acp.session_title", u.Title)
-		return nil, nil
-	},
 }
+
+func ignored(*translator, update) ([]event.Event, error) { return nil, nil }
 
 // chunk continues a message or a thought, or begins one when the kind or the native id changes.
 func (t *translator) chunk(u update, thought bool) ([]event.Event, error) {

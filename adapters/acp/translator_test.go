@@ -173,6 +173,16 @@ func TestUpdates(t *testing.T) {
 				`tool.finished {"toolCallId":"c","result":""}`,
 			},
 		},
+		"the outcome is what comes with the end": {
+			updates: []string{
+				`{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","status":"pending","content":[{"type":"content","content":{"type":"text","text":"what it will do"}}]}`,
+				`{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"completed","rawOutput":"what it did"}`,
+			},
+			want: []string{
+				`tool.started {"toolCallId":"c","name":"tool","title":"t"}`,
+				`tool.finished {"toolCallId":"c","result":"what it did"}`,
+			},
+		},
 		"content of other types": {
 			updates: []string{`{"sessionUpdate":"tool_call","toolCallId":"c","title":"t","status":"completed","content":[{"type":"diff","path":"a.go"},{"type":"terminal","terminalId":"x"},{"type":"content","content":{"type":"image","data":""}},7]}`},
 			want: []string{
@@ -198,7 +208,7 @@ func TestUpdates(t *testing.T) {
 			},
 			facts: map[string]string{
 				"acp.context_used": "20", "acp.context_size": "1000", "acp.session_cost": "0.5 USD",
-				"acp.mode": "plan", "acp.commands": "2", "acp.session_title": "about fish",
+				"acp.mode": "plan", "acp.commands": "2",
 			},
 		},
 		"kinds that nobody knows": {

@@ -19,9 +19,7 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer }) 
   const { systemPrompt, model, options } = construction;
   const backend = new Workspace(workspace);
   const chatModel = makeModel(model, options, modelUrl);
-  // A summary of the conversation is for the model alone; its tokens are not the agent's words.
-  const quietModel = makeModel(model, options, modelUrl, [NO_STREAM]);
-  const summaries = () => createSummarizationMiddleware({ backend, model: quietModel });
+  const summaries = () => quietSummaries(backend, makeModel(model, options, modelUrl, [NO_STREAM]));
   const graph = createDeepAgent({
     model: chatModel,
     systemPrompt,
@@ -32,6 +30,20 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer }) 
   });
   assertWholeCheckpoints(graph);
   return graph;
+}
+
+/**
+ * The library's summaries of long conversations, made by a model whose tokens are not streamed: a summary is for the
+ * model alone and not the agent's words. The library makes them with the model of the request, so the quiet one stands
+ * in for it while the summary is made. (It replaces the library's own middleware of the same name.)
+ */
+function quietSummaries(backend, quietModel) {
+  const middleware = createSummarizationMiddleware({ backend });
+  return {
+    ...middleware,
+    wrapModelCall: (request, handler) =>
+      middleware.wrapModelCall({ ...request, model: quietModel }, (summarised) => handler({ ...summarised, model: request.model })),
+  };
 }
 
 /**

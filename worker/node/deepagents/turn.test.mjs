@@ -248,3 +248,21 @@ test("a finished turn leaves few files behind, however long the conversation", a
   }
   assert.ok(counts.at(-1) <= counts[0] + 2, `files after each turn: ${counts}`);
 });
+
+test("a long conversation is summarised for the model alone", async (t) => {
+  const script = (request) => (toolNames(request.body).length === 0 ? { text: ["SUMMARY"] } : { text: ["fine"] });
+  const c = await conversation(t, { script });
+  const summaries = () => c.model.requests.filter((request) => toolNames(request.body).length === 0);
+  const shown = [];
+  for (let turn = 0; turn < 8 && summaries().length === 0; turn++) {
+    const { result, updates } = await c.prompt(`turn ${turn} ${"word ".repeat(30_000)}`);
+    assert.equal(result.stopReason, "end_turn");
+    shown.push(textOf(updates));
+  }
+  assert.equal(summaries().length, 1, "a summary was asked for");
+  assert.ok(shown.every((text) => text === "fine"), `shown: ${shown}`);
+  await c.restart();
+  const after = await c.prompt("and now?");
+  assert.equal(textOf(after.updates), "fine");
+  assert.match(JSON.stringify(c.model.requests.at(-1).body.messages), /SUMMARY/);
+});
