@@ -5,19 +5,15 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/worker"
 )
 
-// idleTime is how long a worker must have been idle before its place is given to another conversation. Its harness
-// state stays, so the next turn of its own conversation only starts slower.
-const idleTime = 30 * time.Second
-
 // claim takes a place. When all are taken it looks for workers that have ended by themselves, and then for idle ones,
-// which it ends.
+// which it ends: their
+// harness state stays, so the next turn of their conversation only starts slower.
 func (m *Manager) claim(ctx context.Context, addr string) error {
 	if m.tryClaim(addr) {
 		return nil
@@ -96,7 +92,7 @@ func (m *Manager) evict(ctx context.Context, addr string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTime)
 	defer cancel()
-	if err := worker.EndIdle(ctx, s.Socket, secret, m.idle); err != nil {
+	if err := worker.EndIdle(ctx, s.Socket, secret, m.o.IdleTime); err != nil {
 		return false
 	}
 	m.o.Log.Info("idle sandbox ended to make room", "sandbox", addr)

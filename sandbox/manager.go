@@ -21,6 +21,7 @@ import (
 // Defaults and times of a manager.
 const (
 	DefaultMaxSandboxes = 32
+	DefaultIdleTime     = 30 * time.Second
 
 	destroyTime   = 30 * time.Second
 	retryAfterSec = 5
@@ -32,7 +33,10 @@ type Options struct {
 	Backends     map[string]Backend
 	Profiles     []Profile // the first that serves a harness is taken
 	MaxSandboxes int       // alive at a time; 0 is DefaultMaxSandboxes
-	BrokerSocket string    // path of the broker's unix socket, handed to every worker; empty: there is none
+	// IdleTime is how long a worker must have been idle before its place is given to another conversation when all are
+	// taken; 0 is DefaultIdleTime.
+	IdleTime     time.Duration
+	BrokerSocket string // path of the broker's unix socket, handed to every worker; empty: there is none
 	Log          *slog.Logger
 }
 
@@ -58,6 +62,9 @@ func NewManager(o Options) (*Manager, error) {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes
 	}
+	if o.IdleTime == 0 {
+		o.IdleTime = DefaultIdleTime
+	}
 	if len(o.Profiles) == 0 {
 		return nil, errors.New("failed to make sandbox manager: no profile")
 	}
@@ -73,7 +80,7 @@ func NewManager(o Options) (*Manager, error) {
 			return nil, fmt.Errorf("failed to make sandbox manager: %w", err)
 		}
 	}
-	m := &Manager{o: o, runDir: filepath.Join(data, "sbx"), stateDir: filepath.Join(data, "state"), idle: idleTime,
+	m := &Manager{o: o, runDir: filepath.Join(data, "sbx"), stateDir: filepath.Join(data, "state"),
 		live: map[string]bool{}, starting: map[string]bool{}}
 	for what, path := range map[string]string{
 		"sandbox": m.spec(address(harness.Binding{})).Socket, "broker": o.BrokerSocket,

@@ -338,6 +338,46 @@ func TestCapacity(t *testing.T) {
 	startSandbox(t, m, bind(3), 1, "")
 }
 
+// TestIdleWorkersMakeRoom: an idle worker gives its place to another conversation, a busy one does not, and the idle
+// conversation goes on in a new worker.
+func TestIdleWorkersMakeRoom(t *testing.T) {
+	data := shortDir(t)
+	m := manager(t, data, func(o *sandbox.Options) { o.MaxSandboxes, o.IdleTime = 2, time.Millisecond })
+	bind := func(n, gen int64) harness.Binding {
+		return harness.Binding{SessionID: fmt.Sprint("ses_", n), Epoch: 1, SandboxGen: gen}
+	}
+	busy := startSandbox(t, m, bind(1, 1), 1, "")
+	if err := busy.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: `{"hang":true}`}); err != nil {
+		t.Fatal(err)
+	}
+	idle := startSandbox(t, m, bind(2, 1), 1, "")
+	play(t, idle, "run_2", "remember me")
+	var third harness.Runtime
+	eventually(t, "there is room", func() bool { // a stream's end is noticed a moment after the client's Close
+		var err error
+		third, err = m.Start(t.Context(), bind(3, 1), 1, m.Reserve(bind(3, 1)), construction(""))
+		return err == nil
+	})
+	defer third.Close()
+	if err := busy.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
+		t.Fatal("the busy worker was ended:", err)
+	}
+	readAll(t, busy, "run_1", 0)
+	if _, err := m.Attach(t.Context(), bind(2, 1), 2, m.Reserve(bind(2, 1))); !errors.Is(err, harness.ErrGone) {
+		t.Fatalf("got %v, want ErrGone", err)
+	}
+	var again harness.Runtime
+	eventually(t, "there is room again", func() bool {
+		var err error
+		again, err = m.Start(t.Context(), bind(2, 2), 2, m.Reserve(bind(2, 2)), construction(""))
+		return err == nil
+	})
+	defer again.Close()
+	if got := texts(play(t, again, "run_3", `{"recall":true}`)); !strings.Contains(got, "remember me") {
+		t.Fatalf("got %q", got)
+	}
+}
+
 func TestWorkerThatDoesNotComeUp(t *testing.T) {
 	for name, program := range map[string]string{
 		"ends at once": "#!/bin/sh\necho no such luck >&2\nexit 1\n",
