@@ -163,25 +163,32 @@ func split(text string) ([]json.RawMessage, bool) {
 	return raws, len(raws) > 0
 }
 
-// strict decodes one JSON value without unknown fields. Its errors name fields, not values.
+// grammarError says what is wrong with JSON text, by the names of fields and never by their values.
+type grammarError string
+
+func (e grammarError) Error() string { return string(e) }
+
+// strict decodes one JSON value without unknown fields.
 func strict(raw []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
 	if err == nil {
 		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("something follows the object")
+			return grammarError("something follows the object")
 		}
 		return nil
 	}
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return fmt.Errorf("%s has the wrong type", cmp.Or(wrong.Field, "a value"))
+	if inner := grammarError(""); errors.As(err, &inner) {
+		return inner // of a field that decodes itself
+	}
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+		return grammarError(cmp.Or(wrong.Field, "a value") + " has the wrong type")
 	}
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s is unknown", m[1])
+		return grammarError(m[1] + " is unknown")
 	}
-	return errors.New("not well-formed JSON")
+	return grammarError("not well-formed JSON")
 }
 
 var unknownField = regexp.MustCompile(`unknown field ("[A-Za-z0-9_.-]{1,40}")`)

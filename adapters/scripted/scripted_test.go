@@ -1,0 +1,73 @@
+package scripted
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/harness-engine/harness-engine/engine/harness"
+)
+
+func TestDescriptor(t *testing.T) {
+	d := New().Descriptor()
+	if d.ID != ID || !harness.IDPattern.MatchString(d.ID) || d.HarnessVersion != Version {
+		t.Fatalf("got %+v", d)
+	}
+	known := map[harness.Capability]bool{}
+	for _, c := range harness.Capabilities {
+		known[c] = true
+	}
+	for c := range d.Capabilities {
+		if !known[c] {
+			t.Errorf("capability %s is not in the vocabulary", c)
+		}
+	}
+	if p := New().Probe(t.Context()); p.Availability != harness.Available || p.HarnessVersion != d.HarnessVersion {
+		t.Errorf("probe %+v", p)
+	}
+}
+
+// TestOptionsSchema: the schema takes what the grammar knows and nothing else.
+func TestOptionsSchema(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(New().Descriptor().OptionsSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("urn:options", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("urn:options")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for options, ok := range map[string]bool{
+		`{}`:                                     true,
+		`{"steps":[],"chunk":3,"every_ms":10}`:   true,
+		`{"steps":[{"text":"x"},{"hang":true}]}`: true,
+		`{"steps":[{"text":{"value":"x","chunk":1}},{"reasoning":"y"},{"facts":{"a":"b"}},{"garbage":"no_data"}]}`:                            true,
+		`{"steps":[{"tool":{"name":"x","arguments":{"any":[1]},"result":"y"}},{"tool":{"name":"x","error":{"code":"c","message":"m"}}}]}`:     true,
+		`{"steps":[{"repeat":{"times":3,"steps":[{"repeat":{"times":2,"steps":[{"recall":true}]}}]}},{"finish":"refusal"},{"exit":1}]}`:       true,
+		`{"steps":[{"error":{"category":"timeout","code":"c","message":"m"}},{"usage":{"input":1,"final":true}},{"plan":[]},{"delay_ms":1}]}`: true,
+		`{"more":1}`:                                                      false,
+		`{"steps":[{}]}`:                                                  false,
+		`{"steps":[{"text":"x","hang":true}]}`:                            false,
+		`{"steps":[{"tool":{"name":"x"}}]}`:                               false,
+		`{"steps":[{"text":{"value":"x","more":1}}]}`:                     false,
+		`{"steps":[{"repeat":{"times":0,"steps":[]}}]}`:                   false,
+		`{"steps":[{"repeat":{"times":1,"steps":[{}]}}]}`:                 false,
+		`{"steps":[{"delay_ms":600001}]}`:                                 false,
+		`{"steps":[{"error":{"category":"x","code":"c","message":"m"}}]}`: false,
+		`{"chunk":"3"}`:                                                   false,
+	} {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(options))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); (err == nil) != ok {
+			t.Errorf("%s: %v, want ok=%v", options, err, ok)
+		}
+	}
+}
