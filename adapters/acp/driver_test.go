@@ -257,7 +257,7 @@ func TestTheProcessDiesInMidTurn(t *testing.T) {
 }
 
 // panicked ends the fake process as a crash does: its output ends in the middle of a line.
-func panicked(p *program) { p.out.(interface{ Close() error }).Close() }
+func panicked(p *program) { _ = p.out.Close() }
 
 func TestRequestsOfTheAgent(t *testing.T) {
 	ask := func(p *program, method, params string) message {

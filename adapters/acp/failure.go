@@ -92,7 +92,8 @@ var connectionErrors = []struct {
 }
 
 func (p Profile) classifyRPC(e *RPCError) *worker.Failure {
-	if f := p.told(e); f != nil {
+	if f := p.told(e.Message, e.Data); f != nil {
+		f.Cause = e
 		return f
 	}
 	for _, table := range [][]ErrorClass{p.Errors, protocolErrors} {
@@ -120,25 +121,28 @@ var (
 // maxRetryAfterMs bounds how long an agent may ask to wait: an hour.
 const maxRetryAfterMs = 3_600_000
 
+// errorData is what an agent of ours says of an error.
+type errorData struct {
+	Category     event.Category `json:"category"`
+	Code         string         `json:"code"`
+	Retryable    bool           `json:"retryable"`
+	RetryAfterMs int64          `json:"retryAfterMs"`
+}
+
+// usable reports whether an error's words can be shown as they are.
+func (d errorData) usable(message string) bool {
+	return categories[d.Category] && stableCode.MatchString(d.Code) &&
+		message != "" && len(message) <= maxMessage && utf8.ValidString(message)
+}
+
 // told reads the class that an agent of ours states itself, or nil.
-func (p Profile) told(e *RPCError) *worker.Failure {
-	if !p.TrustErrors {
-		return nil
-	}
-	var data struct {
-		Category     event.Category `json:"category"`
-		Code         string         `json:"code"`
-		Retryable    bool           `json:"retryable"`
-		RetryAfterMs int64          `json:"retryAfterMs"`
-	}
-	if json.Unmarshal(e.Data, &data) != nil || !categories[data.Category] || !stableCode.MatchString(data.Code) {
-		return nil
-	}
-	if e.Message == "" || len(e.Message) > maxMessage || !utf8.ValidString(e.Message) {
+func (p Profile) told(message string, raw json.RawMessage) *worker.Failure {
+	var data errorData
+	if !p.TrustErrors || json.Unmarshal(raw, &data) != nil || !data.usable(message) {
 		return nil
 	}
 	return &worker.Failure{
-		Category: data.Category, Code: data.Code, Message: e.Message, Retryable: data.Retryable,
-		RetryAfterMs: min(max(data.RetryAfterMs, 0), maxRetryAfterMs), Cause: e,
+		Category: data.Category, Code: data.Code, Message: message, Retryable: data.Retryable,
+		RetryAfterMs: min(max(data.RetryAfterMs, 0), maxRetryAfterMs),
 	}
 }

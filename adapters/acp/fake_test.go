@@ -68,7 +68,7 @@ func (p *fakeProcess) Kill()                 { p.once.Do(func() { close(p.killed
 // program is the agent's side of a fake process.
 type program struct {
 	lines  *bufio.Scanner
-	out    io.Writer
+	out    io.WriteCloser
 	killed <-chan struct{}
 }
 

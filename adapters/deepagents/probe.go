@@ -59,7 +59,7 @@ func libraryVersion(agentDir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("failed to find the library: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var manifest struct {
 		Version string `json:"version"`
 	}
