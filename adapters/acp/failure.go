@@ -92,9 +92,9 @@ var connectionErrors = []struct {
 }
 
 func (p Profile) classifyRPC(e *RPCError) *worker.Failure {
-	if f := p.told(e.Message, e.Data); f != nil {
+	if f, ok := p.told(e.Message, e.Data); ok {
 		f.Cause = e
-		return f
+		return &f
 	}
 	for _, table := range [][]ErrorClass{p.Errors, protocolErrors} {
 		for _, c := range table {
@@ -135,14 +135,14 @@ func (d errorData) usable(message string) bool {
 		message != "" && len(message) <= maxMessage && utf8.ValidString(message)
 }
 
-// told reads the class that an agent of ours states itself, or nil.
-func (p Profile) told(message string, raw json.RawMessage) *worker.Failure {
+// told reads the class that an agent of ours states itself, where it does.
+func (p Profile) told(message string, raw json.RawMessage) (worker.Failure, bool) {
 	var data errorData
 	if !p.TrustErrors || json.Unmarshal(raw, &data) != nil || !data.usable(message) {
-		return nil
+		return worker.Failure{}, false
 	}
-	return &worker.Failure{
+	return worker.Failure{
 		Category: data.Category, Code: data.Code, Message: message, Retryable: data.Retryable,
 		RetryAfterMs: min(max(data.RetryAfterMs, 0), maxRetryAfterMs),
-	}
+	}, true
 }
