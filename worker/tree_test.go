@@ -2,10 +2,13 @@ package worker
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,6 +38,19 @@ func playRole(role string) int {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 		}
 		return 0
+	case "keeper":
+		// A worker that is killed: its child has to go with it.
+		tree, err := NewProcessTree(TreeOptions{Mark: "keeper", Log: quiet})
+		if err != nil {
+			return 2
+		}
+		p, err := tree.Start(context.Background(), sh("read x"))
+		if err != nil {
+			return 2
+		}
+		runtime.GC() // threads come and go; the one that the child depends on must stay
+		fmt.Println(p.Pid())
+		time.Sleep(time.Hour) // until it is killed
 	case "orphan":
 		fmt.Println("orphan", os.Getpid())
 		time.Sleep(time.Hour) // until it is killed
@@ -252,6 +268,39 @@ func TestReaperLeavesKnownChildrenAlone(t *testing.T) {
 			t.Fatalf("process %d: %v", i, err)
 		}
 	}
+}
+
+// TestChildrenDieWithTheWorker: the kernel ends what a killed worker cannot.
+func TestChildrenDieWithTheWorker(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command(self)
+	keeper.Env = []string{"WORKER_TEST_ROLE=keeper", "PATH=" + os.Getenv("PATH")}
+	out, err := keeper.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gone(child) {
+		t.Fatal("the child ended by itself: the test proves nothing")
+	}
+	if err := keeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = keeper.Wait()
+	eventually(t, "the child is gone", func() bool { return gone(child) })
 }
 
 func TestTreeClosed(t *testing.T) {
