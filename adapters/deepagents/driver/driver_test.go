@@ -229,6 +229,43 @@ func TestOneConversation(t *testing.T) {
 	}
 }
 
+// watchedTree remembers the process that it started last.
+type watchedTree struct {
+	worker.Tree
+	last worker.Process
+}
+
+func (w *watchedTree) Start(ctx context.Context, c worker.Command) (worker.Process, error) {
+	p, err := w.Tree.Start(ctx, c)
+	w.last = p
+	return p, err
+}
+
+func TestTheAgentIsKilledInMidTurn(t *testing.T) {
+	r := newRig(t, "anthropic", "")
+	r.close()
+	tree := &watchedTree{Tree: r.env.Tree}
+	r.env.Tree = tree
+	r.open()
+	r.turn(t.Context(), "The password is swordfish. [[text]]", nil)
+	first := tree.last
+	c := r.turn(t.Context(), "[[slow 5 10]] [[hang]]", func(e event.Event) {
+		if e.Type() == event.TypeTextDelta {
+			first.Kill()
+		}
+	})
+	if e, ok := c.terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "harness_exited" {
+		t.Errorf("terminal %+v", c.terminal())
+	}
+	c = r.turn(t.Context(), "[[recall]]", nil)
+	if !strings.Contains(c.text(), "swordfish") {
+		t.Errorf("recalled %q", c.text())
+	}
+	if tree.last == first {
+		t.Error("no other process was started")
+	}
+}
+
 func TestDelegatedAgentsAndThePlan(t *testing.T) {
 	r := newRig(t, "anthropic", "")
 	c := r.turn(t.Context(), `[[tool task {"description":"say hello","subagent_type":"general-purpose"}]]`, nil)
