@@ -279,23 +279,18 @@ func TestRevocationEndsAnIdleStream(t *testing.T) {
 	}
 }
 
-// An authorization server that is gone means no: nothing is delivered, and the stream ends.
-func TestAnOutageHoldsThenEndsAStream(t *testing.T) {
+// An authorization server that is gone means no: an idle stream ends, and queries get no data.
+func TestAnOutageEndsAStream(t *testing.T) {
 	o := option{maxAge: 200 * time.Millisecond}
 	o.api.HoldFor = time.Second
 	w := newWorld(t, o)
 	l := w.log("alice", w.agent("alice", "helper"))
-	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
+	l.append(started())
 	s := w.subscribe("alice", l.id, 0)
 	s.batch()
-	asked := time.Now()
 	if err := w.server.Close(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	for time.Since(asked) < o.maxAge {
-		time.Sleep(10 * time.Millisecond) // the clock itself is what is waited for
-	}
-	l.append(event.TextDelta{MessageID: "m", Delta: "secret"})
 	if f := s.next(); f.Type != "error" || !strings.Contains(string(f.Payload), "AUTHORIZATION_UNAVAILABLE") {
 		t.Errorf("got %s %s", f.Type, f.Payload)
 	}
