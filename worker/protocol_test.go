@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,13 +12,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 )
 
 // raw makes one call without the client, with the right headers but for the given changes; "" removes one.
+
 func (w *testWorker) raw(t *testing.T, method, path, body string, headers map[string]string) (*http.Response, Error) {
 	t.Helper()
 	h := http.Client{Transport: &http.Transport{
@@ -84,6 +83,7 @@ func TestReady(t *testing.T) {
 }
 
 // TestBadCalls: every boundary refuses with a clear error, and nothing happens.
+
 func TestBadCalls(t *testing.T) {
 	turns := make(chan string, 100)
 	w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
@@ -245,253 +245,13 @@ func TestErrorsOfTheClient(t *testing.T) {
 	}
 }
 
-func TestIdempotentStart(t *testing.T) {
-	played := make(chan struct{}, 10)
-	w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
-		played <- struct{}{}
-		return untilCancelled(ctx, turn, s)
-	}})
-	c := w.bound(t)
-	for i := range 5 {
-		// An engine that took over has a fresh capability and less time.
-		if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: "x", Capability: fmt.Sprint(i), DeadlineMs: int64(100_000 - i)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if g, _, ok := w.host.facade.current(); !ok || g.capability != "4" {
-		t.Fatalf("capability is %+v", g)
-	}
-	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_2", Text: "x"}); !errors.Is(err, harness.ErrConflict) {
-		t.Fatalf("a second run: %v, want ErrConflict", err)
-	} else if e := new(Error); !errors.As(err, &e) || e.Code != CodeBusy {
-		t.Fatalf("a second run: %v, want busy", err)
-	}
-	if err := c.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
-		t.Fatal(err)
-	}
-	drain(t, c, "run_1", 0)
-	if len(played) != 1 {
-		t.Fatalf("played %d times", len(played))
-	}
-	if _, _, ok := w.host.facade.current(); ok {
-		t.Fatal("the model can be called without a run")
-	}
-}
-
 // TestLease: a higher lease is adopted by any call, closes what lower ones read, and from then on lower ones have no
+
 // effect.
-func TestLease(t *testing.T) {
-	calls := map[string]func(c *Client) error{
-		"bind":   func(c *Client) error { return c.Bind(context.Background(), bindRequest()) },
-		"attach": func(c *Client) error { return c.Attach(context.Background(), "") },
-		"start": func(c *Client) error {
-			return c.StartTurn(context.Background(), harness.Turn{RunID: "run_1", Text: "x"})
-		},
-		"cancel": func(c *Client) error { return c.Cancel(context.Background(), "run_0", event.CancelSuperseded) },
-		"ack":    func(c *Client) error { return c.Ack(context.Background(), "run_1", 1) },
-		"events": func(c *Client) error {
-			s, err := c.Events(context.Background(), "run_1", 0)
-			if err == nil {
-				s.Close()
-			}
-			return err
-		},
-	}
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			w := newWorker(t, &testDriver{turn: func(ctx context.Context, turn harness.Turn, s Sink) error {
-				if turn.RunID == "run_0" {
-					return echo(ctx, turn, s)
-				}
-				if err := yield(s); err != nil {
-					return err
-				}
-				return untilCancelled(ctx, turn, s)
-			}})
-			old := w.bound(t)
-			startTurn(t, old, "run_0", "x")
-			drain(t, old, "run_0", 0)
-			startTurn(t, old, "run_1", "x")
-			s := openEvents(t, old, "run_1", 0)
-			if _, err := s.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := call(w.dial(t, lease(3))); err != nil {
-				t.Fatal("the higher lease:", err)
-			}
-			if _, err := s.Next(t.Context()); !errors.Is(err, harness.ErrStaleLease) {
-				t.Fatalf("the old stream: %v, want ErrStaleLease", err)
-			}
-			for _, n := range []int64{1, 2} {
-				stale := w.dial(t, lease(n))
-				for name, call := range calls {
-					if err := call(stale); !errors.Is(err, harness.ErrStaleLease) {
-						t.Errorf("%s with lease %d: %v, want ErrStaleLease", name, n, err)
-					}
-				}
-				if err := stale.Shutdown(t.Context()); !errors.Is(err, harness.ErrStaleLease) {
-					t.Errorf("shutdown with lease %d: %v, want ErrStaleLease", n, err)
-				}
-			}
-			r, err := old.Ready(t.Context())
-			if err != nil || r.Bound.LeaseGen != 3 || r.ActiveRun != "run_1" {
-				t.Fatalf("a stale call had an effect: %+v %v", r, err)
-			}
-		})
-	}
-}
 
 // TestReadyClaimsNothing: looking at a worker does not take it over.
-func TestReadyClaimsNothing(t *testing.T) {
-	w := newWorker(t, &testDriver{turn: echo})
-	c := w.bound(t)
-	w.dial(t, lease(9))
-	startTurn(t, c, "run_1", "x")
-}
-
-func TestBindOnce(t *testing.T) {
-	opened := make(chan struct{}, 10)
-	release := make(chan struct{})
-	w := newWorker(t, &testDriver{turn: echo, open: func(ctx context.Context, env Environment, c harness.Construction) error {
-		opened <- struct{}{}
-		<-release
-		return nil
-	}})
-	// The engine goes away while the harness opens; another one finds it opening.
-	ctx, cancel := context.WithCancel(t.Context())
-	first := w.dial(t)
-	gone := make(chan error, 1)
-	go func() { gone <- first.Bind(ctx, bindRequest()) }()
-	<-opened
-	cancel()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	second := w.dial(t, lease(2))
-	if err := second.StartTurn(t.Context(), harness.Turn{RunID: "run_1"}); err == nil {
-		t.Fatal("a turn on a harness that is not open")
-	}
-	attached := make(chan error, 2)
-	go func() { attached <- second.Attach(t.Context(), "") }()
-	go func() {
-		r := bindRequest()
-		r.Construction.Options = json.RawMessage(` { "a" : 1 } `) // spelled otherwise
-		attached <- second.Bind(t.Context(), r)
-	}()
-	close(release)
-	for range 2 {
-		if err := <-attached; err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(opened) != 0 {
-		t.Fatal("the harness was opened twice")
-	}
-	startTurn(t, second, "run_1", "x")
-}
-
-func TestOpenFails(t *testing.T) {
-	for name, tc := range map[string]struct {
-		open    func() error
-		message string
-	}{
-		"error":   {func() error { return errors.New("no /secret/path") }, "the harness could not be opened"},
-		"panic":   {func() error { panic("no /secret/path") }, "the harness could not be opened"},
-		"failure": {func() error { return &Failure{Code: "x", Message: "Node is missing.", Cause: errors.New("/secret")} }, "Node is missing."},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorker(t, &testDriver{open: func(context.Context, Environment, harness.Construction) error { return tc.open() }})
-			c := w.dial(t)
-			for range 2 {
-				err := c.Bind(t.Context(), bindRequest())
-				e := new(Error)
-				if !errors.As(err, &e) || e.Code != CodeOpenFailed || e.Message != tc.message {
-					t.Fatalf("got %v", err)
-				}
-			}
-			if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_1"}); !errors.Is(err, harness.ErrGone) {
-				t.Fatalf("got %v, want ErrGone", err)
-			}
-			if err := c.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-func TestShutdown(t *testing.T) {
-	closed := make(chan struct{})
-	w := newWorker(t, &testDriver{turn: untilCancelled, close: func(context.Context) error { close(closed); return nil }})
-	c := w.bound(t)
-	startTurn(t, c, "run_1", "x")
-	s := openEvents(t, c, "run_1", 0)
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	<-closed
-	<-w.host.Done()
-	e, err := s.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := e.Events[0].Data.(event.RunCancelled); got.Reason != event.CancelShutdown {
-		t.Fatalf("got %+v", got)
-	}
-	if _, err := s.Next(t.Context()); !errors.Is(err, io.EOF) {
-		t.Fatalf("got %v, want EOF", err)
-	}
-	eventually(t, "the socket is gone", func() bool {
-		_, err := os.Lstat(w.socket)
-		return errors.Is(err, os.ErrNotExist)
-	})
-	if err := c.StartTurn(t.Context(), harness.Turn{RunID: "run_2"}); !errors.Is(err, harness.ErrUnreachable) {
-		t.Fatalf("got %v, want ErrUnreachable", err)
-	}
-}
 
 // TestShutdownOfADriverThatDoesNothing is bounded, whatever the driver does not do.
-func TestShutdownIsBounded(t *testing.T) {
-	free := make(chan struct{})
-	defer close(free)
-	w := newWorker(t, &testDriver{
-		turn:  func(context.Context, harness.Turn, Sink) error { <-free; return nil },
-		close: func(context.Context) error { <-free; return nil },
-	})
-	c := w.bound(t)
-	startTurn(t, c, "run_1", "x")
-	begin := time.Now()
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(begin); took > shutdownGrace+closeTime+5*time.Second {
-		t.Fatalf("took %v", took)
-	}
-}
-
-func TestEndIdle(t *testing.T) {
-	w := newWorker(t, &testDriver{turn: untilCancelled})
-	c := w.bound(t)
-	if err := EndIdle(t.Context(), w.socket, testSecret, time.Hour); !errors.Is(err, harness.ErrConflict) {
-		t.Fatalf("just called: %v, want ErrConflict", err)
-	}
-	startTurn(t, c, "run_1", "x")
-	if err := EndIdle(t.Context(), w.socket, testSecret, time.Nanosecond); !errors.Is(err, harness.ErrConflict) {
-		t.Fatalf("busy: %v, want ErrConflict", err)
-	}
-	if err := c.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
-		t.Fatal(err)
-	}
-	drain(t, c, "run_1", 0)
-	s := openEvents(t, c, "run_1", 0)
-	if err := EndIdle(t.Context(), w.socket, "wrong", time.Nanosecond); !errors.Is(err, harness.ErrConflict) {
-		t.Fatalf("wrong secret: %v, want ErrConflict", err)
-	}
-	s.Close()
-	eventually(t, "the idle worker ends", func() bool {
-		return EndIdle(t.Context(), w.socket, testSecret, time.Millisecond) == nil
-	})
-	<-w.host.Done()
-}
 
 func TestUnacknowledgedJournalsAreBounded(t *testing.T) {
 	w := newWorker(t, &testDriver{turn: echo})
@@ -553,98 +313,4 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeLine(t *testing.T) {
-	step := `{"seq":4,"events":[{"v":1,"type":"text.delta","data":{"messageId":"m","delta":"x"}}],"facts":{"k":"v"}}`
-	e, end, err := decodeLine([]byte(step), 4)
-	if end || err != nil || e.Seq != 4 || len(e.Events) != 1 || e.Facts["k"] != "v" {
-		t.Fatalf("%+v %v %v", e, end, err)
-	}
-	for name, tc := range map[string]struct {
-		line string
-		want error
-	}{
-		"end":            {`{"end":true}`, io.EOF},
-		"stale":          {`{"closed":"stale_lease"}`, harness.ErrStaleLease},
-		"gone":           {`{"closed":"gone"}`, harness.ErrGone},
-		"closing":        {`{"closed":"closing"}`, harness.ErrUnreachable},
-		"unknown code":   {`{"closed":"weather"}`, ErrProtocol},
-		"nothing":        {`{}`, ErrProtocol},
-		"empty":          {``, ErrProtocol},
-		"two things":     {`{"seq":4,"end":true}`, ErrProtocol},
-		"unknown field":  {`{"seq":4,"more":1}`, ErrProtocol},
-		"number skipped": {`{"seq":5}`, ErrProtocol},
-		"number again":   {`{"seq":3}`, ErrProtocol},
-		"negative":       {`{"seq":-1}`, ErrProtocol},
-		"no number":      {`{"events":[]}`, ErrProtocol},
-		"bad event":      {`{"seq":4,"events":[{"v":2}]}`, ErrProtocol},
-		"trailing":       {`{"seq":4}{"seq":5}`, ErrProtocol},
-	} {
-		if _, end, err := decodeLine([]byte(tc.line), 4); !end || !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v %v, want %v", name, end, err, tc.want)
-		}
-	}
-	if _, end, err := decodeLine([]byte(`{"heartbeat":true}`), 4); end || err != nil {
-		t.Errorf("heartbeat: %v %v", end, err)
-	}
-}
-
-func FuzzDecodeLine(f *testing.F) {
-	for _, s := range []string{
-		`{"seq":1}`, `{"end":true}`, `{"heartbeat":true}`, `{"closed":"gone"}`,
-		`{"seq":1,"events":[{"v":1,"type":"text.delta","data":{"messageId":"m","delta":"x"}}],"facts":{"k":"v"}}`,
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		e, end, err := decodeLine(raw, 1)
-		if end != (err != nil) {
-			t.Fatalf("end %v with error %v", end, err)
-		}
-		if !end && e.Seq != 0 && e.Seq != 1 {
-			t.Fatalf("took number %d", e.Seq)
-		}
-	})
-}
-
 // FuzzBodies: no body makes the worker fail; what it refuses it refuses with a known code.
-func FuzzBodies(f *testing.F) {
-	for _, s := range []string{
-		`{"runId":"run_1","text":"x"}`, `{"construction":{"harness":"test","options":{"a":1}},"limits":{}}`, `{"seq":1}`,
-		`{"reason":"shutdown"}`, `{"ifIdleMs":5}`, `{`, `[]`, `null`, "\xff",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, v := range []any{&BindRequest{}, &harness.Turn{}, &cancelRequest{}, &ackRequest{}, &shutdownRequest{}} {
-			err := decodeStrict(bytes.NewReader(raw), v)
-			if err == nil {
-				switch v := v.(type) {
-				case *BindRequest:
-					err = v.validate()
-				case *harness.Turn:
-					err = validateTurn(*v)
-				}
-			}
-			if e := new(Error); err != nil && (!errors.As(err, &e) || statusOf[e.Code] == 0) {
-				t.Fatalf("%T: %v", v, err)
-			}
-		}
-	})
-}
-
-func TestReadLine(t *testing.T) {
-	long := strings.Repeat("x", 200_000)
-	r := newLines("short\n" + long + "\ncut off")
-	if got, err := readLine(r, maxLine); err != nil || string(got) != "short" {
-		t.Fatalf("%q %v", got, err)
-	}
-	if got, err := readLine(r, maxLine); err != nil || string(got) != long {
-		t.Fatalf("%d bytes %v", len(got), err)
-	}
-	if got, err := readLine(r, maxLine); !errors.Is(err, io.EOF) {
-		t.Fatalf("a line that is cut off: %q %v", got, err)
-	}
-	if _, err := readLine(newLines(long+"\n"), 100_000); !errors.Is(err, errLineTooLong) {
-		t.Fatalf("got %v, want errLineTooLong", err)
-	}
-}

@@ -239,6 +239,19 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// TestGarbageIsDocumented keeps docs/scripted.md complete.
+func TestGarbageIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "scripted.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range garbage {
+		if !strings.Contains(string(doc), "`"+kind+"`") {
+			t.Errorf("%s is missing", kind)
+		}
+	}
+}
+
 // TestInvalidScripts: a message that is a script, but a wrong one, is told what is wrong with it, by field.
 func TestInvalidScripts(t *testing.T) {
 	b := newBench(t, t.TempDir(), "")
