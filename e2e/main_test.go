@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
 
@@ -47,6 +49,10 @@ func run(m *testing.M) int {
 			code = 1
 		}
 		os.RemoveAll(shared.engine.Data())
+	}
+	if err := goleak.Find(); err != nil && code == 0 { // of the clients; a failed test may leave some
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
 	}
 	return code
 }
@@ -116,10 +122,10 @@ func clientOf(t *testing.T, e *enginetest.Engine) *enginetest.Client {
 	return c
 }
 
-// clientAs is another caller of an engine.
-func clientAs(t *testing.T, e *enginetest.Engine, subject string) *enginetest.Client {
+// clientAs is another caller of an engine, who has nothing there yet.
+func clientAs(t *testing.T, e *enginetest.Engine, name string) *enginetest.Client {
 	t.Helper()
-	c, err := e.ClientAs(t.Context(), subject)
+	c, err := e.ClientAs(t.Context(), fmt.Sprintf("%s-%d", name, names.Add(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,13 +152,14 @@ func needHarness(t *testing.T, harness string) {
 	}
 }
 
-var slugs atomic.Int64
+// names numbers what tests make on an engine that they share.
+var names atomic.Int64
 
 // newAgent saves an agent with a slug of its own.
 func newAgent(ctx context.Context, t *testing.T, c *enginetest.Client, harness string) enginetest.Agent {
 	t.Helper()
 	needHarness(t, harness)
-	a, err := c.NewAgent(ctx, fmt.Sprintf("agent-%d", slugs.Add(1)), harness)
+	a, err := c.NewAgent(ctx, fmt.Sprintf("agent-%d", names.Add(1)), harness)
 	if err != nil {
 		t.Fatal(err)
 	}
