@@ -154,7 +154,7 @@ func (b *Broker) unanswered(ctx context.Context, err error) refusal {
 	switch {
 	case errors.As(err, &large):
 		return *tooLarge(large.Limit)
-	case context.Cause(ctx) == errOverstay:
+	case errors.Is(context.Cause(ctx), errOverstay):
 		return *capabilityRefusals[errExpired]
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return refusal{http.StatusGatewayTimeout, "timeout_error", "upstream_timeout", "the model provider did not answer in time"}

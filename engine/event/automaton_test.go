@@ -42,11 +42,10 @@ func (k token) String() string {
 }
 
 type automaton struct {
-	limit  int               // bytes of a delta
-	words  map[string]string // by the thing's key
-	order  []string          // keys in order of their first letter
-	gens   []int64
-	hasNil bool
+	limit int               // bytes of a delta
+	words map[string]string // by the thing's key
+	order []string          // keys in order of their first letter
+	gens  []int64
 }
 
 func newAutomaton(limit int) *automaton {

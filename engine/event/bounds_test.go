@@ -332,7 +332,9 @@ func TestOpenAndIDLimits(t *testing.T) {
 			t.Errorf("id %d: %v", i, err)
 		}
 		if err == nil {
-			err = accept(v, TextFinished{MessageID: id})
+			if err := accept(v, TextFinished{MessageID: id}); err != nil {
+				t.Errorf("id %d: %v", i, err)
+			}
 		}
 	}
 }

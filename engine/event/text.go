@@ -129,10 +129,10 @@ func cutEncoded(s string, limit int) string {
 
 // encodedLen is how many bytes encoding/json takes for r in a string, without HTML escaping.
 func encodedLen(r rune) int {
-	switch {
-	case r == '"' || r == '\\' || r == '\t' || r == '\n':
+	switch r {
+	case '"', '\\', '\t', '\n':
 		return 2
-	case r == 0x2028 || r == 0x2029:
+	case 0x2028, 0x2029:
 		return 6
 	}
 	return utf8.RuneLen(r)

@@ -138,7 +138,7 @@ func TestWriterAppends(t *testing.T) {
 			t.Error("the source's time was kept")
 		}
 		chunks := log.Chunks("run_1")
-		if !chunks[2].Terminal || chunks[1].Terminal || chunks[2].Cursors[event.SourceWorker].Seq != 4 || chunks[2].Facts != nil && len(chunks[2].Facts) > 0 {
+		if !chunks[2].Terminal || chunks[1].Terminal || chunks[2].Cursors[event.SourceWorker].Seq != 4 || len(chunks[2].Facts) > 0 {
 			t.Errorf("chunks %+v", chunks)
 		}
 		if !reflect.DeepEqual(pub.firsts(), []int64{1, 3, 4}) {

@@ -183,7 +183,8 @@ func (f *follow) reconnect(ctx context.Context, cause error) (again bool, err er
 	case errors.Is(err, harness.ErrGone):
 		return false, f.lost(ctx, err)
 	case err != nil:
-		return true, nil
+		f.x.log.Debug("worker does not answer", "error", err)
+		return true, nil //nolint:nilerr // asked again until ReconnectFor is over
 	}
 	if rt.Instance() != f.rt.Instance() {
 		_ = rt.Close()
