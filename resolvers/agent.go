@@ -138,7 +138,7 @@ func (a agents) Versions(ctx context.Context, obj *model.Agent, first int64, aft
 			return nil, err
 		}
 	}
-	page, more, err := a.Root.Agents.Versions(ctx, obj.ID, before, size)
+	page, more, err := a.Agents.Versions(ctx, obj.ID, before, size)
 	if err != nil {
 		return nil, fmt.Errorf("failed to list versions of agent %s: %w", obj.ID, err)
 	}

@@ -67,7 +67,7 @@ func (m mutations) SaveAgent(ctx context.Context, input model.SaveAgentInput) (m
 	if request.CatalogRevision, err = checkDigest("input.catalogRevision", input.CatalogRevision); err != nil {
 		return nil, err
 	}
-	result, err := m.Root.Agents.Save(ctx, request)
+	result, err := m.Agents.Save(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("failed to save an agent: %w", under("input.draft", err))
 	}

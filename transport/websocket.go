@@ -203,7 +203,7 @@ func (c *connection) WriteJSON(v any) error {
 		return err
 	}
 	if err := c.Conn.WriteJSON(v); err != nil {
-		_ = c.Conn.Close() // ends the read loop, which ends the operations
+		_ = c.Close() // ends the read loop, which ends the operations
 		return err
 	}
 	return nil

@@ -208,7 +208,6 @@ type world struct {
 	hub      *event.Hub
 	agents   *agent.Service
 	runs     *run.Coordinator
-	maxAge   time.Duration
 	readyErr error
 }
 
