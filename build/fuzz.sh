@@ -18,7 +18,7 @@ while IFS=: read -r file _ line; do
   targets=$((targets + 1))
   echo "=== $package $name ($duration)"
   log="$(mktemp)"
-  if ! go test -run='^$' -fuzz="^${name}\$" -fuzztime="$duration" "$package" 2>&1 | tee "$log"; then
+  if ! go test -run='^$' -fuzz="^${name}\$" -fuzztime="$duration" -fuzzminimizetime=50x "$package" 2>&1 | tee "$log"; then
     # Go's fuzzer may report the end of its own time as a failure; a crash always names its input.
     if grep -q 'context deadline exceeded' "$log" && ! grep -qE 'Failing input|panic:' "$log"; then
       echo "fuzz: $name ran out of time without a crash"

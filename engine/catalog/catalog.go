@@ -247,6 +247,18 @@ func (c *Catalog) Entry(id string) (Entry, bool) {
 	return e, ok
 }
 
+// DefaultModel is what an agent that names no model gets: the first model of the harness whose provider has an
+// upstream. It is empty where there is none, and the harness then takes its own default.
+func (c *Catalog) DefaultModel(id string) harness.ModelRef {
+	e, _ := c.Entry(id)
+	for _, m := range e.Descriptor.Models {
+		if c.reachable(m.Provider) {
+			return harness.ModelRef{Provider: m.Provider, ID: m.ID}
+		}
+	}
+	return harness.ModelRef{}
+}
+
 // Descriptor returns false for an unknown harness.
 func (c *Catalog) Descriptor(id string) (harness.Descriptor, bool) {
 	e, ok := c.Entry(id)

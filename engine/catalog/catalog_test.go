@@ -84,6 +84,25 @@ func blueprint(change func(*agent.Blueprint)) agent.Blueprint {
 	return b
 }
 
+func TestDefaultModel(t *testing.T) {
+	for _, c := range []struct {
+		providers []string
+		ask       string
+		want      harness.ModelRef
+	}{
+		{nil, "one", harness.ModelRef{Provider: "anthropic", ID: "claude"}},
+		{[]string{"anthropic", "openai"}, "one", harness.ModelRef{Provider: "anthropic", ID: "claude"}},
+		{[]string{"openai"}, "one", harness.ModelRef{Provider: "openai", ID: "gpt"}},
+		{[]string{}, "one", harness.ModelRef{}},
+		{nil, "unknown", harness.ModelRef{}},
+	} {
+		catalog := newCatalog(t, Policy{AllowExperimental: true, Providers: c.providers}, newAdapter("one"))
+		if got := catalog.DefaultModel(c.ask); got != c.want {
+			t.Errorf("default model of %s with %v: %+v, want %+v", c.ask, c.providers, got, c.want)
+		}
+	}
+}
+
 func TestPolicyAndGate(t *testing.T) {
 	for _, c := range []struct {
 		name    string

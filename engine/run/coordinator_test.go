@@ -76,6 +76,7 @@ func (w *world) Ready(context.Context, string) error { return w.ready }
 func (w *world) Descriptor(string) (harness.Descriptor, bool) {
 	return harness.Descriptor{ID: "scripted", AdapterVersion: "1.0.0"}, true
 }
+func (w *world) DefaultModel(string) harness.ModelRef                    { return harness.ModelRef{} }
 func (w *world) Mint(harness.Binding, string, time.Time) (string, error) { return "capability", nil }
 func (w *world) Check(context.Context, authz.Check) (bool, error)        { return w.allowed, nil }
 func (w *world) CheckAll(_ context.Context, cs []authz.Check) ([]bool, error) {

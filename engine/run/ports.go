@@ -20,6 +20,8 @@ type Harnesses interface {
 	Ready(ctx context.Context, harnessID string) error
 	// Descriptor returns false for an unknown harness.
 	Descriptor(harnessID string) (harness.Descriptor, bool)
+	// DefaultModel is what an agent that names no model gets on the harness; it may be empty.
+	DefaultModel(harnessID string) harness.ModelRef
 }
 
 // Workers starts and finds the workers that serve bindings.
