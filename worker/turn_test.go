@@ -29,6 +29,9 @@ func TestTurn(t *testing.T) {
 	}
 	// The terminal is there, so the worker is free: at once, not soon.
 	startTurn(t, c, "run_2", "again")
+	if got := show(drain(t, c, "run_2", 0)); got != echoShape {
+		t.Fatalf("got %s", got)
+	}
 	if got := show(drain(t, c, "run_2", 2)); got != "3[] 4[text.finished run.finished]" {
 		t.Fatalf("got %s", got)
 	}
