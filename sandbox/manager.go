@@ -46,8 +46,6 @@ type Manager struct {
 	runDir   string
 	stateDir string
 
-	idle time.Duration // see idleTime
-
 	mu       sync.Mutex
 	live     map[string]bool // addresses that may have a worker
 	starting map[string]bool // of these, the ones whose worker may not be there yet

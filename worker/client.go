@@ -124,7 +124,7 @@ func EndIdle(ctx context.Context, socket, secret string, idle time.Duration) err
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	r, err := c.Ready(ctx)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func (c *Client) Events(ctx context.Context, runID string, after int64) (harness
 		end(fmt.Errorf("no answer within %v: %w", callTime, harness.ErrUnreachable))
 	})
 	unlink := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	resp, err := c.send(life, http.MethodGet, runPath(runID, "events")+"?after="+strconv.FormatInt(after, 10), nil)
+	resp, err := c.send(life, http.MethodGet, runPath(runID, "events")+"?after="+strconv.FormatInt(after, 10), nil) //nolint:bodyclose // closed where the stream ends
 	inTime := opening.Stop()
 	if linked := unlink(); err == nil && (!inTime || !linked) {
 		resp.Body.Close()

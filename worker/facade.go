@@ -238,5 +238,5 @@ func (f *facade) fail(w http.ResponseWriter, r *http.Request, err error) {
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	fmt.Fprintf(w, `{"error":{"type":%q,"message":%q}}`, code, message)
+	_, _ = fmt.Fprintf(w, `{"error":{"type":%q,"message":%q}}`, code, message)
 }

@@ -83,7 +83,9 @@ func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Shutdown(ctx); err != nil {
 		_ = s.http.Close()
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("failed to serve: %w", err)
+	}
 	return nil
 }
 

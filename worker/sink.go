@@ -98,13 +98,22 @@ func (s *sink) accept(e event.Event) ([]event.Event, error) {
 	if e.Data != nil && e.Type().EngineOnly() {
 		return nil, &event.InvalidError{Rule: 1, Code: "engine_only", Shape: string(e.Type())}
 	}
-	if c, ok := context.Cause(s.ctx).(*Cancelled); ok {
+	if c := s.cancelled(); c != nil {
 		if d, is := e.Data.(event.RunCancelled); is {
 			d.Reason = c.Reason // who asked knows better than the harness
 			e.Data = d
 		}
 	}
 	return s.validator.Accept(e)
+}
+
+// cancelled is why the turn was cancelled, or nil.
+func (s *sink) cancelled() *Cancelled {
+	var c *Cancelled
+	if errors.As(context.Cause(s.ctx), &c) {
+		return c
+	}
+	return nil
 }
 
 // terminate ends the turn with a terminal of the host's own.
@@ -181,7 +190,7 @@ var internalTerminal = event.Event{Data: event.RunError{
 
 // missing is the terminal of a turn whose driver gave none.
 func (s *sink) missing(failure error) event.Event {
-	if c, ok := context.Cause(s.ctx).(*Cancelled); ok {
+	if c := s.cancelled(); c != nil {
 		return event.Event{Data: event.RunCancelled{Reason: c.Reason}}
 	}
 	var f *Failure
@@ -202,7 +211,7 @@ func (s *sink) stuck() event.Event {
 		Code: "driver_stuck", Message: "The harness did not stop in time.", Category: event.CategoryTimeout,
 		SideEffects: event.SideEffectsPossible, Thread: event.ThreadState{Durability: event.DurabilityUncertain},
 	}
-	if c, ok := context.Cause(s.ctx).(*Cancelled); ok {
+	if c := s.cancelled(); c != nil {
 		return event.Event{Data: event.RunCancelled{Reason: c.Reason, SideEffects: d.SideEffects, Thread: d.Thread}}
 	}
 	return event.Event{Data: d}

@@ -141,7 +141,7 @@ func Signal(p Process, sig unix.Signal) error {
 	if err != nil {
 		return fmt.Errorf("failed to open process %d: %w", p.PID, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	// The handle pins whoever has the id now: if that is still our process, the signal cannot go astray.
 	now, err := Read(p.PID)
 	if err != nil {

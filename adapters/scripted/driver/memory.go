@@ -85,7 +85,7 @@ func replaceFile(path string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails when the renaming went well
+	defer func() { _ = os.Remove(f.Name()) }() // fails when the renaming went well
 	_, err = f.Write(raw)
 	if err == nil {
 		err = f.Sync()
