@@ -29,7 +29,8 @@ type Workers interface {
 	// Reserve names the worker of a binding's generation. The name is committed before the worker is started, and is
 	// all that a later engine needs to find it.
 	Reserve(b harness.Binding) (addr string)
-	// Start starts the worker and binds it. What an earlier attempt left at addr is destroyed first.
+	// Start starts the worker and binds it. harness.ErrConflict when one lives at addr already: it may serve whoever
+	// took the binding over, so it is not destroyed.
 	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction) (harness.Runtime, error)
 	// Attach finds the worker again; harness.ErrGone when it does not live, harness.ErrUnreachable when it does not answer.
 	Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error)

@@ -17,6 +17,7 @@ import (
 const (
 	pumpAhead  = 256 // source events read ahead of the log
 	pumpEvents = event.MaxChunkEvents / 2
+	storePause = time.Second // before another try after the store refused
 )
 
 // errLost: the worker, or the part of its journal that is needed, no longer exists.
@@ -43,7 +44,7 @@ func (p *pump) open(ctx context.Context) (*source, error) {
 	stream, err := p.rt.Events(ctx, p.x.run.ID, p.taken)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, fromWorker(err)
 	}
 	s := &source{events: make(chan harness.SourceEvent, pumpAhead), err: make(chan error, 1), cancel: cancel}
 	go func() {
@@ -52,7 +53,7 @@ func (p *pump) open(ctx context.Context) (*source, error) {
 		for {
 			e, err := stream.Next(ctx)
 			if err != nil {
-				s.err <- err
+				s.err <- fromWorker(err)
 				return
 			}
 			select {
@@ -64,6 +65,28 @@ func (p *pump) open(ctx context.Context) (*source, error) {
 		}
 	}()
 	return s, nil
+}
+
+// fromWorker keeps the errors that a Runtime declares, and counts a worker that breaks the protocol as lost.
+func fromWorker(err error) error {
+	for _, known := range []error{harness.ErrUnreachable, harness.ErrGone, harness.ErrStaleLease, harness.ErrUnknownRun,
+		io.EOF, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+// final says whether an error leaves this engine without the right, or the means, to go on with the run.
+func final(err error) bool {
+	for _, e := range []error{event.ErrFenced, event.ErrCorrupt, event.ErrBegun, event.ErrClosed, event.ErrPending,
+		session.ErrFenced, session.ErrNotActive, harness.ErrStaleLease} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // stop ends the reading and waits for it.
@@ -108,8 +131,13 @@ func (p *pump) run(ctx context.Context) error {
 			}
 		case errors.Is(err, harness.ErrGone), errors.Is(err, harness.ErrUnknownRun), errors.Is(err, errLost), errors.Is(err, io.EOF):
 			return p.lost(ctx, err)
-		default:
+		case final(err):
 			return err
+		default: // the store refused, and wrote nothing: the journal still has what was not taken
+			p.x.log.Warn("events not taken, trying again", "error", err)
+			if err := wait(ctx, storePause); err != nil {
+				return err
+			}
 		}
 	}
 }
