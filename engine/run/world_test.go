@@ -1,0 +1,211 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/store/sqlite"
+)
+
+var alice = authz.Caller{Environment: "test", Subject: "alice"}
+
+// world is what outlives an engine: the store, the host with its workers, the agent that a user edits.
+type world struct {
+	t       *testing.T
+	ctx     context.Context
+	store   *sqlite.Store
+	host    *workers
+	agent   agent.Agent
+	secret  []byte
+	ready   error // what the catalog says of the harness
+	allowed bool
+	log     event.Log // the store, unless a test puts something before it
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(t.TempDir(), "engine.sqlite"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store}
+	w.agent = agent.Agent{ID: id.New(id.Agent), Rev: 1, State: agent.StateActive, Environment: "test", Owner: "alice", Slug: "a", Version: 1}
+	if err := store.InsertAgent(ctx, w.agent); err != nil {
+		t.Fatal(err)
+	}
+	w.version(1)
+	return w
+}
+
+// version stores a version of the agent and makes it current.
+func (w *world) version(n int64) {
+	w.t.Helper()
+	v := agent.Version{AgentID: w.agent.ID, Number: n, Blueprint: agent.Blueprint{Name: fmt.Sprintf("v%d", n), Harness: agent.Harness{ID: "scripted"}}}
+	if err := w.store.InsertVersion(w.ctx, v); err != nil {
+		w.t.Fatal(err)
+	}
+	if n > 1 {
+		w.agent.Rev, w.agent.Version = w.agent.Rev+1, n
+		if err := w.store.UpdateAgent(w.ctx, w.agent); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) Ready(context.Context, string) error { return w.ready }
+
+func (w *world) Descriptor(string) (harness.Descriptor, bool) {
+	return harness.Descriptor{ID: "scripted", AdapterVersion: "1.0.0"}, true
+}
+
+func (w *world) DefaultModel(string) harness.ModelRef { return harness.ModelRef{} }
+
+func (w *world) Mint(harness.Binding, string, time.Time) (string, error) { return "capability", nil }
+
+func (w *world) Check(context.Context, authz.Check) (bool, error) { return w.allowed, nil }
+
+func (w *world) CheckAll(_ context.Context, cs []authz.Check) ([]bool, error) {
+	return make([]bool, len(cs)), nil
+}
+
+// engine is one boot of the coordinator.
+type engine struct {
+	*run.Coordinator
+	*world
+	hub *event.Hub
+}
+
+func (w *world) boot(limits run.Limits) *engine {
+	hub := event.NewHub(event.HubOptions{Log: w.store, Poll: 50 * time.Millisecond})
+	c := run.New(run.Options{
+		Runs: w.store, Sessions: w.store, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
+		Capabilities: w, Authz: w, Secret: w.secret, Boot: id.New(id.Boot), Limits: limits,
+	})
+	e := &engine{Coordinator: c, world: w, hub: hub}
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := c.Drain(ctx); err != nil {
+			w.t.Errorf("drain: %v", err)
+		}
+		hub.Close()
+	})
+	return e
+}
+
+func (w *world) start(e *engine, req run.StartRequest) run.Run {
+	w.t.Helper()
+	r, err := e.Start(w.ctx, w.request(req))
+	if err != nil {
+		w.t.Fatalf("start: %v", err)
+	}
+	return r
+}
+
+func (w *world) request(req run.StartRequest) run.StartRequest {
+	req.Caller, req.AgentID = alice, w.agent.ID
+	return req
+}
+
+// events reads the run to its terminal, through the hub as a client does.
+func (e *engine) events(runID string) []event.Event {
+	e.t.Helper()
+	sub := e.hub.Subscribe(runID, 0)
+	var all []event.Event
+	for {
+		d, err := sub.Next(e.ctx, 100)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			e.t.Fatalf("events of %s after %d: %v", runID, len(all), err)
+		}
+		all = append(all, d.Events...)
+	}
+}
+
+// settled waits until the run has ended and its conversation is free, and returns the run.
+func (w *world) settled(runID string) run.Run {
+	w.t.Helper()
+	var r run.Run
+	w.eventually(func() bool {
+		var err error
+		if r, err = w.store.Run(w.ctx, runID); err != nil || !r.Status.Ended() {
+			return false
+		}
+		b, err := w.store.Session(w.ctx, r.SessionID)
+		return err == nil && (b.Active == nil || b.Active.Run != runID)
+	})
+	return r
+}
+
+// eventually asks again until the condition holds or the test's time is over.
+func (w *world) eventually(holds func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-w.ctx.Done():
+			w.t.Fatal("waited in vain")
+		}
+	}
+}
+
+// begun waits until the run's turn is on its worker and its first event is logged.
+func (e *engine) begun(r run.Run) *worker {
+	e.t.Helper()
+	e.eventually(func() bool { return e.host.only() != nil })
+	w := e.host.only()
+	if err := w.waitTurn(e.ctx, r.ID); err != nil {
+		e.t.Fatal(err)
+	}
+	return w
+}
+
+func types(events []event.Event) string {
+	var s []string
+	for _, e := range events {
+		s = append(s, string(e.Type()))
+	}
+	return strings.Join(s, " ")
+}
+
+func wantCode(t *testing.T, err error, code problem.Code) *problem.Error {
+	t.Helper()
+	p, ok := problem.As(err)
+	if !ok || p.Code != code {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+	return p
+}
+
+func last[T event.Data](t *testing.T, events []event.Event) T {
+	t.Helper()
+	if len(events) == 0 {
+		t.Fatal("no events")
+	}
+	d, ok := events[len(events)-1].Data.(T)
+	if !ok {
+		t.Fatalf("ended as %+v", events[len(events)-1].Data)
+	}
+	return d
+}
