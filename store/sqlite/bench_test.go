@@ -32,3 +32,20 @@ func BenchmarkLog(b *testing.B) {
 		b.ReportMetric(results[0].PerSecond, "floor-events/s")
 	}
 }
+
+// TestBenchmarkMeasures runs each measurement for a moment, so that the benchmark does not rot.
+func TestBenchmarkMeasures(t *testing.T) {
+	s := openAt(t, Options{Path: newPath(t)})
+	results, err := storebench.All(t.Context(), s, "sqlite", t.TempDir(), 20*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 1+2*len(storebench.Writers)+3 {
+		t.Errorf("%d results", len(results))
+	}
+	for _, r := range results {
+		if r.Count < 1 || r.PerSecond <= 0 || r.P50 > r.P99 || r.P99 > r.Max || r.Max <= 0 {
+			t.Errorf("impossible result: %+v", r)
+		}
+	}
+}

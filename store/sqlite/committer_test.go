@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,241 +199,51 @@ func TestGivingUpDuringTheCommit(t *testing.T) {
 	}
 }
 
-func TestPoison(t *testing.T) {
-	for name, test := range map[string]struct {
-		arm     func(d *faultDisk)
-		unknown bool
-	}{
-		"sync of the log fails":     {func(d *faultDisk) { d.failCommit(true) }, true},
-		"write of the log fails":    {func(d *faultDisk) { d.failCommit(false) }, true},
-		"checkpoint fails to write": {func(d *faultDisk) { d.onWrite.Store(once(false, lib.SQLITE_IOERR_WRITE)) }, false},
-		"checkpoint fails to sync":  {func(d *faultDisk) { d.onSync.Store(once(false, lib.SQLITE_IOERR_FSYNC)) }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newFaultDisk(t)
-			s := openAt(t, Options{Path: newPath(t), vfs: d.name})
-			ctx := t.Context()
-			if err := s.Append(ctx, chunkAt("run_1", 1)); err != nil {
-				t.Fatal(err)
-			}
-			test.arm(d)
-			if test.unknown {
-				if err := s.Append(ctx, chunkAt("run_1", 2)); !errors.Is(err, event.ErrUnknownOutcome) || !errors.Is(err, ErrPoisoned) {
-					t.Fatalf("got %v", err)
-				}
-			} else {
-				s.checkpoints.kick()
-			}
-			<-s.Dead()
-			_, readErr := s.Read(ctx, "run_1", 0, 10)
-			_, docErr := s.Run(ctx, "run_1")
-			_, valueErr := s.Value(ctx, "x")
-			for what, err := range map[string]error{
-				"append": s.Append(ctx, chunkAt("run_2", 1)), "read": readErr, "document": docErr, "value": valueErr, "admit": s.Admit(), "err": s.Err(),
-			} {
-				if !errors.Is(err, ErrPoisoned) {
-					t.Errorf("%s after the failure: %v", what, err)
-				}
-			}
-			if err := s.Append(ctx, chunkAt("run_2", 1)); errors.Is(err, event.ErrUnknownOutcome) {
-				t.Errorf("a write that was never begun is called unknown: %v", err)
-			}
-			_ = s.Close()
-			d.heal()
-			again := openAt(t, Options{Path: s.opts.Path, vfs: d.name})
-			if cs, err := again.Read(ctx, "run_1", 0, 10); err != nil || len(cs) == 0 {
-				t.Errorf("what was acknowledged is gone: %d chunks, %v", len(cs), err)
-			}
-		})
-	}
-}
-
-// TestPoisonAnswersEverybody fails a commit while many wait: nobody waits for ever, and nobody is told success.
-func TestPoisonAnswersEverybody(t *testing.T) {
-	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name})
-	if err := s.Append(t.Context(), chunkAt("run_0", 1)); err != nil {
-		t.Fatal(err)
-	}
-	var acked atomic.Int64
-	var group sync.WaitGroup
-	for i := range 64 {
-		group.Go(func() {
-			for first := int64(1); ; first++ {
-				if err := s.Append(context.Background(), chunkAt(fmt.Sprintf("run_a%d", i), first)); err != nil {
-					if !errors.Is(err, ErrPoisoned) {
-						t.Errorf("writer %d: %v", i, err)
-					}
-					return
-				}
-				if acked.Add(1) == 500 {
-					d.failCommit(true)
-				}
-			}
-		})
-	}
-	group.Wait()
-	_ = s.Close()
-	d.heal()
-	again := openAt(t, Options{Path: s.opts.Path, vfs: d.name})
-	stored := int64(0)
-	for i := range 64 {
-		cs, err := again.Read(t.Context(), fmt.Sprintf("run_a%d", i), 0, 10_000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored += int64(len(cs))
-	}
-	if stored < acked.Load() {
-		t.Errorf("%d were acknowledged, %d are stored", acked.Load(), stored)
-	}
-}
-
-// TestFullDiskLeavesRoomForEndings fills the disk up to the reserve file: ordinary work is refused, what ends runs is
-// written with the reserve's room.
-func TestFullDiskLeavesRoomForEndings(t *testing.T) {
-	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name, ReserveBytes: 1 << 20})
-	ctx := t.Context()
-	r := run.Run{ID: "run_1", Rev: 1, Status: run.StatusRunning, Environment: "dev", Subject: "alice", SessionID: "ses_1", AgentID: "agt_1", CreatedAt: time.Unix(1, 0)}
-	if err := errors.Join(s.Append(ctx, chunkAt("run_1", 1)), s.InsertRun(ctx, r)); err != nil {
-		t.Fatal(err)
-	}
-	reserve := s.disk.reservePath()
-	if st, err := os.Stat(reserve); err != nil || st.Size() != 1<<20 {
-		t.Fatalf("the reserve: %v", err)
-	}
-	d.fill(func() bool { _, err := os.Stat(reserve); return err == nil })
-	if err := s.Append(ctx, chunkAt("run_1", 2)); !errors.Is(err, event.ErrDiskFull) {
-		t.Fatalf("ordinary work on a full disk: %v", err)
-	}
-	if err := s.Admit(); !errors.Is(err, event.ErrDiskFull) {
-		t.Errorf("admission on a full disk: %v", err)
-	}
-	end := chunkAt("run_1", 2)
-	end.Terminal = true
-	r.Rev, r.Status = 2, run.StatusFailed
-	if err := errors.Join(s.Append(ctx, end), s.UpdateRun(ctx, r)); err != nil {
-		t.Errorf("the end of a run on a full disk: %v", err)
-	}
-	if s.Err() != nil {
-		t.Errorf("a full disk is no failure of the store: %v", s.Err())
-	}
-	d.heal()
-	if err := s.Append(ctx, chunkAt("run_2", 1)); err != nil {
-		t.Errorf("with room again: %v", err)
-	}
-	if err := s.Admit(); err != nil {
-		t.Errorf("admission with room again: %v", err)
-	}
-	if _, err := os.Stat(reserve); err != nil {
-		t.Errorf("the reserve was not made again: %v", err)
-	}
-}
-
-// TestOpenOnAFullDisk starts where the write-ahead log cannot be carried over: readers are served, new work is not,
-// and room is enough to go on.
-func TestOpenOnAFullDisk(t *testing.T) {
-	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name, ReserveBytes: 1 << 20})
-	ctx := t.Context()
-	for first := int64(1); first <= 20; first++ {
-		if err := s.Append(ctx, chunkAt("run_1", first)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.fill(func() bool { return true })
-	_ = s.Close() // cannot checkpoint: the log stays
-	s = openAt(t, s.opts)
-	if cs, err := s.Read(ctx, "run_1", 0, 100); err != nil || len(cs) != 20 {
-		t.Fatalf("read %d chunks: %v", len(cs), err)
-	}
-	if err := s.Admit(); !errors.Is(err, event.ErrDiskFull) {
-		t.Errorf("admission: %v", err)
-	}
-	if err := s.Append(ctx, chunkAt("run_1", 21)); !errors.Is(err, event.ErrDiskFull) {
-		t.Errorf("append: %v", err)
-	}
-	d.heal()
-	if err := s.Append(ctx, chunkAt("run_1", 21)); err != nil {
-		t.Errorf("append with room: %v", err)
-	}
-	if err := s.Admit(); err != nil {
-		t.Errorf("admission with room: %v", err)
-	}
-}
-
-// TestFullDatabase meets SQLITE_FULL in the middle of a statement instead of at the commit.
-func TestFullDatabase(t *testing.T) {
+// TestAbandonedWriteKeepsItsBytes lets a caller give up while its group is at work, and use its buffer again.
+func TestAbandonedWriteKeepsItsBytes(t *testing.T) {
 	s := openAt(t, Options{Path: newPath(t)})
-	inWriter(t, s, func(tx *tx) {
-		if _, err := tx.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 60"); err != nil {
-			t.Error(err)
+	s.committer.grace = time.Millisecond
+	block := func(runID string) (begun, release chan struct{}) {
+		begun, release = make(chan struct{}), make(chan struct{})
+		go func() {
+			_ = s.committer.do(context.Background(), &write{run: runID, apply: func(*tx) (error, error) {
+				close(begun)
+				<-release
+				return nil, nil
+			}})
+		}()
+		return begun, release
+	}
+	waitFor := func(n int) {
+		for waiting := 0; waiting < n; {
+			s.committer.mu.Lock()
+			waiting = len(s.committer.chunks)
+			s.committer.mu.Unlock()
 		}
-	})
-	var err error
-	last := int64(0)
-	for last < 1000 && err == nil {
-		c := storetest.MakeChunk("run_1", last+1, 1, 1, "eng_a", 3000)
-		if err = s.Append(t.Context(), c); err == nil {
-			last++
-		}
 	}
-	if !errors.Is(err, event.ErrDiskFull) {
-		t.Fatalf("after %d chunks: %v", last, err)
+	begun, release := block("run_a")
+	<-begun
+	begunNext, releaseNext := block("run_b") // the first of the next group
+	waitFor(1)
+	c, want := chunkAt("run_1", 1), chunkAt("run_1", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- s.Append(ctx, c) }()
+	waitFor(2)
+	close(release)
+	<-begunNext
+	cancel()
+	if err := <-result; !errors.Is(err, event.ErrUnknownOutcome) {
+		t.Fatalf("got %v", err)
 	}
-	inWriter(t, s, func(tx *tx) {
-		if _, err := tx.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 1000000"); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := s.Append(t.Context(), chunkAt("run_1", last+1)); err != nil {
-		t.Errorf("with room again: %v", err)
+	clear(c.Body)
+	close(releaseNext)
+	var dup *event.DuplicateError
+	if err := s.Append(t.Context(), want); !errors.As(err, &dup) {
+		t.Fatalf("the retry got %v", err)
 	}
-	if cs, err := s.Read(t.Context(), "run_1", 0, 10_000); err != nil || int64(len(cs)) != last+1 {
-		t.Errorf("the log has %d chunks, want %d: %v", len(cs), last+1, err)
-	}
-}
-
-func TestAdmit(t *testing.T) {
-	s := openAt(t, Options{Path: newPath(t), MinFreeBytes: 1 << 60, ReserveBytes: -1})
-	if err := s.Admit(); !errors.Is(err, ErrDiskLow) {
-		t.Errorf("with little room: %v", err)
-	}
-	if err := s.Append(t.Context(), chunkAt("run_1", 1)); err != nil {
-		t.Errorf("work that has begun is refused: %v", err)
-	}
-	s.opts.MinFreeBytes = -1
-	if err := s.Admit(); err != nil {
-		t.Errorf("without a limit: %v", err)
-	}
-	s.checkpoints.walBytes.Store(defaultMaxWAL + 1)
-	if err := s.Admit(); !errors.Is(err, ErrWALFull) {
-		t.Errorf("with a large log: %v", err)
-	}
-	if _, err := os.Stat(s.disk.reservePath()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a reserve was made although none is wanted: %v", err)
-	}
-}
-
-// TestLogIsBounded writes without a pause, several times what may wait in the write-ahead log.
-func TestLogIsBounded(t *testing.T) {
-	s := openAt(t, Options{Path: newPath(t)})
-	var group sync.WaitGroup
-	for i := range 4 {
-		group.Go(func() {
-			for first := int64(1); first <= 60; first++ {
-				if err := s.Append(t.Context(), storetest.MakeChunk(fmt.Sprintf("run_%d", i), first, 1, 1, "eng_a", 900_000)); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	st, err := os.Stat(s.opts.Path + "-wal")
-	if err != nil || st.Size() > 3*restartAbove {
-		t.Errorf("after 216 MB the write-ahead log has %d bytes: %v", st.Size(), err)
+	if got, err := s.Get(t.Context(), "run_1", 1); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the log holds %+v (%v)", got, err)
 	}
 }
 
