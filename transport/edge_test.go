@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/transport"
 )
 
 // stream sends an operation for server-sent events and reads to the first reply.
@@ -75,6 +77,28 @@ func TestServerSentEvents(t *testing.T) {
 	}
 	if r := w.stream("bob", `subscription { runEvents(runId: "`+l.id+`") { through } }`); r.code() != "NOT_FOUND" {
 		t.Errorf("a stranger: %+v", r)
+	}
+}
+
+// A quiet stream lives on behind the time that the listener gives a request to arrive.
+func TestServerSentEventsOutliveTheReadTimeout(t *testing.T) {
+	w := newWorld(t, option{limits: transport.Limits{ReadTimeout: 300 * time.Millisecond, PingInterval: 100 * time.Millisecond}})
+	l := w.log("alice", w.agent("alice", "helper"))
+	l.append(started())
+	body := w.events("alice", `subscription { runEvents(runId: "`+l.id+`") { events { type } } }`)
+	defer body.Close()
+	lines := bufio.NewScanner(body)
+	pings, ended := 0, false
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), ": ping") {
+			if pings++; pings == 6 {
+				l.append(finished())
+			}
+		}
+		ended = ended || strings.Contains(lines.Text(), "run.finished")
+	}
+	if pings < 6 || !ended {
+		t.Errorf("after %d pings: ended %v, %v", pings, ended, lines.Err())
 	}
 }
 

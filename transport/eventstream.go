@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/99designs/gqlgen/graphql/handler/transport"
@@ -24,6 +26,11 @@ func (e eventStream) Do(w http.ResponseWriter, r *http.Request, exec graphql.Gra
 	if !ok {
 		e.SSE.Do(w, r, exec)
 		return
+	}
+	// The request has been read; the listener's deadline for that would end the stream (net/http goes on reading, to see
+	// the client leave).
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return // the connection is gone
 	}
 	out := &closingWriter{ResponseWriter: w}
 	defer out.close()

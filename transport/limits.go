@@ -11,6 +11,7 @@ type Limits struct {
 	MaxDepth          int           // levels of an operation's selections; default 20
 	MaxFields         int           // fields that an operation selects, fragments spread out; default 2,000
 	MaxComplexity     int           // cost of an operation, lists by page size; default 10,000
+	ReadTimeout       time.Duration // to receive a whole request; default 30 s
 	OperationTimeout  time.Duration // of a query or mutation; default 30 s
 	InitTimeout       time.Duration // for connection_init; default 10 s
 	WriteTimeout      time.Duration // for one WebSocket message to a slow reader; default 10 s
@@ -43,6 +44,7 @@ func (l Limits) withDefaults() Limits {
 	count(&l.MaxDepth, 20)
 	count(&l.MaxFields, 2000)
 	count(&l.MaxComplexity, 10_000)
+	wait(&l.ReadTimeout, 30*time.Second)
 	wait(&l.OperationTimeout, 30*time.Second)
 	wait(&l.InitTimeout, 10*time.Second)
 	wait(&l.WriteTimeout, 10*time.Second)

@@ -168,7 +168,9 @@ func newWorld(t *testing.T, o option) *world {
 		},
 	})
 	must(err)
-	w.http = httptest.NewServer(w.edge)
+	w.http = httptest.NewUnstartedServer(nil)
+	w.http.Config = w.edge.HTTP("")
+	w.http.Start()
 	t.Cleanup(func() {
 		w.edge.Drain()
 		w.http.Close()
