@@ -15,7 +15,7 @@ import (
 func TestSecondEngineIsRefused(t *testing.T) {
 	ctx := bounded(t)
 	engine := ownEngine(t)
-	second, err := enginetest.Start(ctx, enginetest.Options{Binaries: binaries, Data: engine.Data()})
+	second, err := enginetest.Start(ctx, enginetest.Options{Binaries: programs(t), Data: engine.Data()})
 	if err == nil {
 		_ = second.Stop()
 		t.Fatal("a second engine runs on the same data folder")

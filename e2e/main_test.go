@@ -22,26 +22,9 @@ const binaryFolder = "HARNESS_BIN"
 // caseTimeout bounds one test case. It is generous: a loaded machine imports the Node agent in many seconds.
 const caseTimeout = 90 * time.Second
 
-var binaries enginetest.Binaries
-
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	folder, err := os.MkdirTemp("", "harness-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	if bin := os.Getenv(binaryFolder); bin != "" {
-		binaries, err = enginetest.FindBinaries(bin)
-	} else {
-		binaries, err = enginetest.Build(context.Background(), folder)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return 1
-	}
 	code := m.Run()
 	if shared.engine != nil {
 		if err := shared.engine.Cleanup(); err != nil {
@@ -50,11 +33,45 @@ func run(m *testing.M) int {
 		}
 		os.RemoveAll(shared.engine.Data())
 	}
+	if built.folder != "" {
+		os.RemoveAll(built.folder)
+	}
 	if err := goleak.Find(); err != nil && code == 0 { // of the clients; a failed test may leave some
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
 	}
 	return code
+}
+
+// built is what the tests run: the folder's programs that the environment names, or their own.
+var built struct {
+	once     sync.Once
+	folder   string // to be removed
+	binaries enginetest.Binaries
+	err      error
+}
+
+// programs returns the programs under test. It is called by tests, not before them: only what is read while they run
+// counts for the go command when it decides whether an earlier result still holds.
+func programs(t *testing.T) enginetest.Binaries {
+	t.Helper()
+	built.once.Do(func() {
+		if built.err = enginetest.DependOnSources(); built.err != nil {
+			return
+		}
+		if bin := os.Getenv(binaryFolder); bin != "" {
+			built.binaries, built.err = enginetest.FindBinaries(bin)
+			return
+		}
+		if built.folder, built.err = os.MkdirTemp("", "harness-e2e-"); built.err != nil {
+			return
+		}
+		built.binaries, built.err = enginetest.Build(context.Background(), built.folder)
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.binaries
 }
 
 // sharedIdle is how long the workers of the shared engine wait for another turn: its tests begin many conversations,
@@ -71,6 +88,7 @@ var shared struct {
 // sharedEngine returns the engine that tests share.
 func sharedEngine(t *testing.T) *enginetest.Engine {
 	t.Helper()
+	binaries := programs(t)
 	shared.once.Do(func() {
 		var data string
 		if data, shared.err = os.MkdirTemp("", "harness-e2e-"); shared.err != nil {
@@ -98,7 +116,7 @@ func ownEngine(t *testing.T, env ...string) *enginetest.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := enginetest.Start(t.Context(), enginetest.Options{Binaries: binaries, Data: data, Env: env})
+	engine, err := enginetest.Start(t.Context(), enginetest.Options{Binaries: programs(t), Data: data, Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +165,7 @@ func needHarness(t *testing.T, harness string) {
 	if harness != deepagents {
 		return
 	}
-	if err := binaries.CheckNode(); err != nil {
+	if err := programs(t).CheckNode(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 )
 
 // Programs that a built engine consists of.
@@ -65,6 +67,28 @@ func Build(ctx context.Context, dir string) (Binaries, error) {
 	}
 	return FindBinaries(dir)
 }
+
+// DependOnSources reads every folder of the source tree that has a part in the built programs. The go command keeps a
+// test's result until a file changes that the test depends on or has looked at, and a test of a built program depends
+// on none of that program's packages.
+func DependOnSources() error {
+	root, err := sourceRoot()
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("failed to look at the sources: %w", err)
+		}
+		if d.IsDir() && slices.Contains(notSources, d.Name()) {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+}
+
+// notSources are folders of the source tree with nothing to build.
+var notSources = []string{".git", "node_modules", "data", "results", "bin", "testdata", "docs"}
 
 // CheckNode tells what is missing before the deepagents harness can run; it never says less than how to get it.
 func (b Binaries) CheckNode() error {
