@@ -45,7 +45,7 @@ func (r *rawFile) append() error {
 	return nil
 }
 
-func (r *rawFile) close() { r.file.Close() }
+func (r *rawFile) close() { _ = r.file.Close() }
 
 // loopback is the least that delivery costs: one WebSocket frame between two ends on this machine.
 type loopback struct {
@@ -88,7 +88,7 @@ func (l *loopback) close() {
 		if tcp, ok := c.NetConn().(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
-		c.Close()
+		_ = c.Close()
 	}
 	l.server.Close()
 }

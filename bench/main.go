@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context, bin, out, data string, s settings) error {
+func bench(ctx context.Context, bin, out, data string, s settings) (err error) {
 	binaries, err := enginetest.FindBinaries(bin)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func bench(ctx context.Context, bin, out, data string, s settings) error {
 		if data, err = os.MkdirTemp(out, "data-"); err != nil {
 			return fmt.Errorf("failed to make a data folder: %w", err)
 		}
-		defer os.RemoveAll(data)
+		defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	}
 	report := newReport(s.rounds)
 	fmt.Println("measuring durable appends ...")

@@ -118,23 +118,27 @@ func commit() string {
 
 // table prints the results for people.
 func (r Report) table(w io.Writer) error {
-	fmt.Fprintf(w, "\n%s/%s, %d CPUs, %s, commit %s; medians of %d interleaved pairs (lowest to highest)\n\n",
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s/%s, %d CPUs, %s, commit %s; medians of %d interleaved pairs (lowest to highest)\n\n",
 		r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go, r.Commit, r.Rounds)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "figure\tunit\tmeasured\tfloor\tratio")
+	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(columns, "figure\tunit\tmeasured\tfloor\tratio") // Flush tells
 	for _, x := range r.Results {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, x.Measured, x.Floor, x.Ratio)
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, x.Measured, x.Floor, x.Ratio)
 	}
-	if err := tw.Flush(); err != nil {
-		return err
+	if err := columns.Flush(); err != nil {
+		return fmt.Errorf("failed to lay out the table: %w", err)
 	}
-	fmt.Fprintln(w)
+	b.WriteByte('\n')
 	told := map[string]bool{}
 	for _, x := range r.Results {
 		if !told[x.Note] {
 			told[x.Note] = true
-			fmt.Fprintf(w, "  %s: %s\n", x.Name, x.Note)
+			fmt.Fprintf(&b, "  %s: %s\n", x.Name, x.Note)
 		}
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("failed to print the table: %w", err)
 	}
 	return nil
 }

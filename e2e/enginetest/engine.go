@@ -120,7 +120,7 @@ func launch(o Options) (*process, error) {
 func (p *process) watch(stdout io.Reader) {
 	for s := bufio.NewScanner(stdout); s.Scan(); {
 		line := s.Text()
-		fmt.Fprintln(p.tail, line)
+		_, _ = io.WriteString(p.tail, line+"\n") // never fails
 		if p.token != "" && p.url != "" {
 			continue
 		}
@@ -142,7 +142,7 @@ func (p *process) ready(ctx context.Context) error {
 	select {
 	case <-p.announced:
 	case <-p.exited:
-		return fmt.Errorf("%w: %v", ErrExited, p.exit)
+		return p.ended()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -164,11 +164,19 @@ func (p *process) ready(ctx context.Context) error {
 		select {
 		case <-time.After(readyPause):
 		case <-p.exited:
-			return fmt.Errorf("%w: %v", ErrExited, p.exit)
+			return p.ended()
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
 		}
 	}
+}
+
+// ended says how a process ended that should not have.
+func (p *process) ended() error {
+	if p.exit == nil {
+		return ErrExited
+	}
+	return fmt.Errorf("%w: %w", ErrExited, p.exit)
 }
 
 // environment is the caller's without what would change how the engine runs: its own settings and provider keys.
