@@ -24,7 +24,21 @@ const (
 	Worker  = "wrk"
 	Boot    = "eng"
 	Request = "req"
+
+	Interrupt  = "int"
+	Attachment = "att"
 )
+
+// OfInterrupt is the id of the interrupt that ended a run: a run ends in at most one, so each tells the other.
+func OfInterrupt(runID string) string { return Interrupt + strings.TrimPrefix(runID, Run) }
+
+// RunOfInterrupt is the run that the interrupt ended; false when s is not the id of an interrupt.
+func RunOfInterrupt(s string) (string, bool) {
+	if !Valid(Interrupt, s) {
+		return "", false
+	}
+	return Run + strings.TrimPrefix(s, Interrupt), true
+}
 
 var lower = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 

@@ -25,6 +25,7 @@ const (
 	SessionBusy           Code = "SESSION_BUSY"
 	SessionConflict       Code = "SESSION_CONFLICT"
 	IdempotencyConflict   Code = "IDEMPOTENCY_CONFLICT"
+	InterruptConflict     Code = "INTERRUPT_CONFLICT"
 	CursorExpired         Code = "CURSOR_EXPIRED"
 	Capacity              Code = "CAPACITY"
 	RateLimited           Code = "RATE_LIMITED"

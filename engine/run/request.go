@@ -9,7 +9,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/file"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/session"
 )
 
 // Bounds of a start request.
@@ -35,7 +38,8 @@ type StartRequest struct {
 	AgentID        string
 	ConversationID string // empty: a conversation of its own
 	Text           string
-	IdempotencyKey string // empty: none
+	Attachments    []file.Attachment // checked: they exist, and the caller owns them
+	IdempotencyKey string            // empty: none
 	Policy         BusyPolicy
 }
 
@@ -103,4 +107,20 @@ func (r StartRequest) digest() string {
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
+}
+
+// ResumeRequest decides an interrupt. The caller's right to decide it has been checked.
+type ResumeRequest struct {
+	Caller         authz.Caller
+	InterruptID    string
+	Revision       int64
+	IdempotencyKey string // optional: an equal decision is idempotent without one
+	Decision       harness.Decision
+	Dismiss        bool // gives the interrupt up: nothing goes on, and Decision is empty
+}
+
+// ResumeResult is what became of a decision.
+type ResumeResult struct {
+	Run     *Run // that goes on; nil when the interrupt was dismissed
+	Session session.Binding
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/session"
 )
 
 // Status is where a run stands.
@@ -48,6 +51,8 @@ type Run struct {
 	AgentID         string              `json:"agentId"`
 	AgentVersion    int64               `json:"agentVersion"`
 	Harness         string              `json:"harness"`
+	Continues       *Continuation       `json:"continues,omitempty"`
+	Interrupt       *Interrupt          `json:"interrupt,omitempty"` // where it is INTERRUPTED
 	Input           Input               `json:"input"`
 	IdempotencyKey  string              `json:"idempotencyKey,omitempty"`
 	RequestDigest   string              `json:"requestDigest"`          // of everything that makes the request what it is
@@ -66,7 +71,26 @@ type Run struct {
 
 // Input is what the user said.
 type Input struct {
-	Text string `json:"text"`
+	Text        string            `json:"text"`
+	Attachments []file.Attachment `json:"attachments,omitempty"`
+}
+
+// Continuation is what a run that resumes an interrupted one goes on with.
+type Continuation struct {
+	Run       string           `json:"run"` // that was interrupted
+	Interrupt string           `json:"interrupt"`
+	Revision  int64            `json:"revision"`
+	Decision  harness.Decision `json:"decision"`
+}
+
+// Interrupt is the interrupt that a run ended in, and what became of it.
+type Interrupt struct {
+	ID        string             `json:"id"`
+	Revision  int64              `json:"revision"`
+	Deadline  *time.Time         `json:"deadline,omitempty"`
+	Request   json.RawMessage    `json:"request"`             // data of the interrupt.requested event
+	Settled   session.Settlement `json:"settled,omitempty"`   // empty: pending
+	ResumedBy string             `json:"resumedBy,omitempty"` // run that goes on
 }
 
 // Message is one folded message of an agent.

@@ -23,7 +23,9 @@ type Binding struct {
 	Active       *Active   `json:"active,omitempty"`
 	Sandbox      *Sandbox  `json:"sandbox,omitempty"`
 	Head         Head      `json:"head"`
-	Queue        []Queued  `json:"queue,omitempty"`
+	Pending      *Pending  `json:"pending,omitempty"` // interrupt that waits for a decision; no run is active then
+	Decided      *Decided  `json:"decided,omitempty"`
+	Queue        []Queued  `json:"queue,omitempty"`    // at most MaxQueue, in the order of activation
 	Draining     string    `json:"draining,omitempty"` // the active run, where it belongs to an older epoch and its terminal is not logged yet
 	NextOrd      int64     `json:"nextOrd"`            // order of the next run to be activated, from 1
 	LastOp       string    `json:"lastOp"`             // id of the operation that made this revision, to resolve unknown outcomes
@@ -59,11 +61,16 @@ type Sandbox struct {
 // Head is the committed native thread state. Rev 0 is none.
 type Head struct {
 	Rev      int64           `json:"rev"`
-	Ref      string          `json:"ref,omitempty"`
-	Hash     string          `json:"hash,omitempty"`
+	Ref      string          `json:"ref,omitempty"`   // of the blob
+	Hash     string          `json:"hash,omitempty"`  // SHA-256 of the blob, hexadecimal
+	Codec    string          `json:"codec,omitempty"` // of its bytes
+	Size     int64           `json:"size,omitempty"`  // bytes
 	ByRun    string          `json:"byRun,omitempty"`
 	Terminal json.RawMessage `json:"terminal,omitempty"` // terminal event that goes with the head
 }
+
+// MaxQueue bounds the runs that wait in one conversation.
+const MaxQueue = 16
 
 // Queued is a run that waits for its turn.
 type Queued struct {
@@ -93,6 +100,6 @@ type Store interface {
 	SessionsOf(ctx context.Context, environment, subject, agentID, before string, limit int) ([]Binding, error)
 	// PinnedSessions counts the bindings of an agent that are pinned to a version, of whatever subject, up to limit.
 	PinnedSessions(ctx context.Context, environment, agentID string, limit int) (int, error)
-	// BusySessions lists the ids of bindings with an active or draining run, ascending, id > after.
+	// BusySessions lists the ids of bindings with an active or draining run or a pending interrupt, ascending, id > after.
 	BusySessions(ctx context.Context, after string, limit int) ([]string, error)
 }

@@ -31,7 +31,7 @@ func checkSession(b session.Binding) error {
 }
 
 // isBusy says whether the binding is listed by BusySessions.
-func isBusy(b session.Binding) bool { return b.Active != nil || b.Draining != "" }
+func isBusy(b session.Binding) bool { return b.Active != nil || b.Draining != "" || b.Pending != nil }
 
 // InsertSession implements session.Store.
 func (s *Store) InsertSession(ctx context.Context, b session.Binding) error {
