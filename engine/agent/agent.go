@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/harness"
 )
 
 // Blueprint is what a user writes. It holds only what does something; no ARN, image, command, path, environment map,
@@ -20,7 +21,13 @@ type Blueprint struct {
 	Harness     Harness `json:"harness"`
 	Prompt      Prompt  `json:"prompt"`
 	Model       Model   `json:"model"`
+	Tools       Tools   `json:"tools"`
 	Limits      Limits  `json:"limits"`
+}
+
+// Tools says how the harness's tools may be used.
+type Tools struct {
+	Approval harness.ApprovalPolicy `json:"approval,omitempty"` // empty: harness.ApproveSensitive
 }
 
 // Harness chooses what the agent runs on. An empty id resolves to harness.Default when read.
@@ -54,7 +61,8 @@ type Model struct {
 
 // Limits bound each run of the agent.
 type Limits struct {
-	MaxRunSeconds int64 `json:"maxRunSeconds,omitempty"` // 1 to 86,400; 0 is the operator's default
+	MaxRunSeconds    int64 `json:"maxRunSeconds,omitempty"`    // 1 to 86,400; 0 is the operator's default
+	InterruptSeconds int64 `json:"interruptSeconds,omitempty"` // 10 to 2,592,000: how long a person has to decide; 0 is the operator's default
 }
 
 // State is where an agent document stands beside its authorization tuples.

@@ -124,8 +124,20 @@ type Construction struct {
 	AgentVersion int64           `json:"agentVersion"`
 	SystemPrompt string          `json:"systemPrompt"` // rendered
 	Model        ModelRef        `json:"model"`
+	Approval     ApprovalPolicy  `json:"approval,omitempty"`
 	Options      json.RawMessage `json:"options,omitempty"` // validated against the descriptor's schema
 }
+
+// ApprovalPolicy says which tool calls wait for a person.
+type ApprovalPolicy string
+
+// Approval policies. Which tools are sensitive is the adapter's to say: those with effects outside the workspace, and
+// those that destroy.
+const (
+	ApproveNever     ApprovalPolicy = "NEVER"
+	ApproveSensitive ApprovalPolicy = "SENSITIVE_ONLY"
+	ApproveAlways    ApprovalPolicy = "ALWAYS"
+)
 
 // ModelRef names a model; both empty means the harness's default.
 type ModelRef struct {
