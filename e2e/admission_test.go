@@ -80,14 +80,36 @@ func TestOneRunAtATime(t *testing.T) {
 	if end := enginetest.Last(events); end.Type != enginetest.RunCancelled {
 		t.Fatalf("the first run ended with %s", end)
 	}
-	if _, err := c.Settled(ctx, first.ID); err != nil {
+	if _, err := c.Free(ctx, first.SessionID); err != nil {
 		t.Fatal(err)
-	}
-	if s, err := c.Session(ctx, first.SessionID); err != nil || s.ActiveRunID != "" {
-		t.Fatalf("the session is %+v (%v), want it free", s, err)
 	}
 	_, events = complete(ctx, t, c, agent.ID, "talk", "hello")
 	wantFinished(t, events)
+}
+
+// TestNextStartOnTerminal starts the next run of a conversation the moment that the terminal event of the last one
+// arrives, as a chat does whose user types ahead. The schema says that a run is in the way until it has ended, and by
+// its log it has.
+func TestNextStartOnTerminal(t *testing.T) {
+	ctx := bounded(t)
+	c := clientOf(t, sharedEngine(t))
+	agent := newAgent(ctx, t, c, scripted)
+	for turn := range 20 {
+		r, err := c.Start(ctx, enginetest.StartInput{AgentID: agent.ID, ConversationID: "talk", Message: enginetest.Input{Text: "hello"}})
+		if err != nil {
+			t.Fatalf("turn %d: %v", turn, err)
+		}
+		w, err := c.Watch(ctx, r.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _, err := w.Until(ctx, func(events []enginetest.Event) bool { return enginetest.Last(events).Terminal() })
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantFinished(t, events)
+	}
 }
 
 // TestConversationKeepsVersion edits an agent in mid-conversation: the conversation stays on the version that it
@@ -155,7 +177,7 @@ func TestClearEndsActiveRun(t *testing.T) {
 	if end := enginetest.Last(events); end.Type != enginetest.RunCancelled || end.Reason != "session_cleared" {
 		t.Fatalf("the run ended with %s, want a cancel by the clear", end)
 	}
-	if _, err := c.Settled(ctx, r.ID); err != nil {
+	if _, err := c.Free(ctx, r.SessionID); err != nil {
 		t.Fatal(err)
 	}
 	next, events := complete(ctx, t, c, agent.ID, "talk", "hello")

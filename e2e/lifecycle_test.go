@@ -99,6 +99,34 @@ func TestNothingLeft(t *testing.T) {
 	wantNothingLeft(ctx, t, engine)
 }
 
+// TestStopOnTerminal stops the engine the moment that the last run has ended: no run is at work then, so no worker may
+// be left.
+func TestStopOnTerminal(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	agent := newAgent(ctx, t, clientOf(t, engine), scripted)
+	for range 5 {
+		c := clientOf(t, engine)
+		r := start(ctx, t, c, agent.ID, "", "hello")
+		w, err := c.Watch(ctx, r.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = w.Until(ctx, func(events []enginetest.Event) bool { return enginetest.Last(events).Terminal() })
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		wantNothingLeft(ctx, t, engine)
+		if err := engine.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func wantNothingLeft(ctx context.Context, t *testing.T, engine *enginetest.Engine) {
 	t.Helper()
 	left, err := engine.Family()

@@ -194,7 +194,7 @@ func start(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, con
 	return r
 }
 
-// complete starts a run and follows it to its end.
+// complete starts a run, follows it to its end, and waits until the conversation is free.
 func complete(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, conversation, text string) (enginetest.Run, []enginetest.Event) {
 	t.Helper()
 	r := start(ctx, t, c, agentID, conversation, text)
@@ -203,6 +203,9 @@ func complete(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, 
 		t.Fatal(err)
 	}
 	if err := enginetest.CheckLog(events); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Free(ctx, r.SessionID); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = c.Settled(ctx, r.ID); err != nil {

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 const sessionFields = `
@@ -67,6 +68,22 @@ func (c *Client) Session(ctx context.Context, id string) (Session, error) {
 		return Session{}, fmt.Errorf("session %s is null", id)
 	}
 	return *data.Session, nil
+}
+
+// Free reads the session until no run is at work in it: the engine lets go of a conversation a moment after the
+// terminal event of its run.
+func (c *Client) Free(ctx context.Context, id string) (Session, error) {
+	for {
+		s, err := c.Session(ctx, id)
+		if err != nil || s.ActiveRunID == "" {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, fmt.Errorf("session %s is still at work on run %s: %w", id, s.ActiveRunID, context.Cause(ctx))
+		case <-time.After(readyPause):
+		}
+	}
 }
 
 // Clear starts a new epoch of the session.
