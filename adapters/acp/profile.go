@@ -47,6 +47,10 @@ type Profile struct {
 	Errors []ErrorClass
 	// Permission answers a request for permission. Nil rejects.
 	Permission PermissionPolicy
+	// StatePaths are the files and folders, relative to the worker's state folder, that make up the agent's thread: with
+	// them a new process on another host resumes the session. The driver's own session file is added. Nil: the state
+	// cannot be moved.
+	StatePaths []string
 	// Durability is what a turn's state is worth when the turn ends. Empty is NONE.
 	Durability event.Durability
 	// StartTimeout bounds starting the program and opening the session. Zero is 60 s.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -19,6 +20,19 @@ const maxSessionID = 512
 
 type sessionRecord struct {
 	SessionID string `json:"sessionId"`
+}
+
+// StatePaths implements worker.Stateful: the files, relative to the state folder, that another worker needs to go on with
+// the conversation. None where the agent's state cannot be moved.
+func (d *Driver) StatePaths() []string {
+	if len(d.profile.StatePaths) == 0 {
+		return nil
+	}
+	paths := slices.Clone(d.profile.StatePaths)
+	if !slices.Contains(paths, sessionFile) {
+		paths = append(paths, sessionFile)
+	}
+	return paths
 }
 
 // loadSession reads the native session's id; empty when there is none yet.
