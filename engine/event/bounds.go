@@ -7,6 +7,7 @@ type Bounds struct {
 	DeltaBytes     int // of a text, reasoning or arguments delta; longer ones are split: 16 KiB
 	ArgumentsBytes int // of a tool call's arguments given at once: 256 KiB; above DeltaBytes they become deltas
 	CallBytes      int // of the arguments of one call in an interrupt: 32 KiB
+	SchemaBytes    int // of the JSON Schema of these arguments: 8 KiB
 	TitleBytes     int // of a tool's title, a form field's label, a plan entry, a choice; cut, a choice refused: 1 KiB
 	MessageBytes   int // of a message of a warning, a tool.error or a run.error; cut: 4 KiB
 	PromptBytes    int // of an interrupt's prompt; cut: 16 KiB
@@ -32,6 +33,7 @@ func DefaultBounds() Bounds {
 		DeltaBytes:     16 << 10,
 		ArgumentsBytes: 256 << 10,
 		CallBytes:      32 << 10,
+		SchemaBytes:    8 << 10,
 		TitleBytes:     1 << 10,
 		MessageBytes:   4 << 10,
 		PromptBytes:    16 << 10,
@@ -69,6 +71,7 @@ func (b Bounds) normalised() Bounds {
 		{&b.DeltaBytes, d.DeltaBytes, MaxChunkBytes / 8},
 		{&b.ArgumentsBytes, d.ArgumentsBytes, MaxChunkBytes / 4},
 		{&b.CallBytes, d.CallBytes, MaxChunkBytes},
+		{&b.SchemaBytes, d.SchemaBytes, MaxChunkBytes},
 		{&b.TitleBytes, d.TitleBytes, MaxChunkBytes},
 		{&b.MessageBytes, d.MessageBytes, MaxChunkBytes},
 		{&b.PromptBytes, d.PromptBytes, MaxChunkBytes},

@@ -259,6 +259,11 @@ func TestBoundsRefuse(t *testing.T) {
 		"call twice":              {Event{Data: approval(call, call)}, "calls.1.toolCallId"},
 		"nothing allowed":         {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n"})}, "calls.0.allowed"},
 		"unknown decision":        {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n", Allowed: []string{"maybe"}})}, "calls.0.allowed"},
+		"call with a bad schema":  {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n", Schema: json.RawMessage(`true`), Allowed: []string{"edit"}})}, "calls.0.schema"},
+		"call with a torn schema": {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n", Schema: json.RawMessage(`{`), Allowed: []string{"edit"}})}, "calls.0.schema"},
+		"call with a long schema": {Event{Data: approval(call, schemaCall("u", 8<<10+1))}, "calls.1.schema"},
+		"call with endless space": {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n", Schema: json.RawMessage("{" + strings.Repeat(" ", 16<<10) + "}"), Allowed: []string{"edit"}})}, "calls.0.schema"},
+		"schemas above the event": {Event{Data: approval(schemaCalls(8, 8<<10)...)}, ""},
 		"call with bad arguments": {Event{Data: approval(ApprovalCall{ToolCallID: "t", Name: "n", Arguments: json.RawMessage(`1`), Allowed: []string{"edit"}})}, "calls.0.arguments"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -276,6 +281,44 @@ func TestBoundsRefuse(t *testing.T) {
 				t.Error("the refusal changed the state")
 			}
 		})
+	}
+}
+
+// schemaCall is a call whose schema has size bytes.
+func schemaCall(id string, size int) ApprovalCall {
+	const head, tail = `{"description":"`, `"}`
+	text := head + strings.Repeat("x", size-len(head)-len(tail)) + tail
+	return ApprovalCall{ToolCallID: id, Name: "n", Allowed: []string{"edit"}, Schema: json.RawMessage(text)}
+}
+
+func schemaCalls(n, size int) []ApprovalCall {
+	out := make([]ApprovalCall, n)
+	for i := range out {
+		out[i] = schemaCall(fmt.Sprint("t", i), size)
+	}
+	return out
+}
+
+// TestSchemaOfACall: a schema at its bound passes, in canonical form, and as many as fit into the event.
+func TestSchemaOfACall(t *testing.T) {
+	spaced := schemaCall("spaced", 64)
+	spaced.Schema = json.RawMessage("{ \"type\" :\n\"object\" }")
+	v := begun(t, Bounds{})
+	out, err := v.Accept(Event{Data: InterruptRequested{InterruptID: "i", Kind: InterruptApproval, Calls: append(schemaCalls(7, 8<<10), spaced)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := out[0].Data.(InterruptRequested).Calls
+	if got := string(calls[7].Schema); got != `{"type":"object"}` {
+		t.Errorf("schema %s", got)
+	}
+	raw, err := Encode(out[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(raw)
+	if err != nil || !reflect.DeepEqual(got, out[0]) {
+		t.Errorf("decoded as %+v, %v", got, err)
 	}
 }
 

@@ -167,7 +167,7 @@ func (c *cleaner) toolStarted(e Event, d ToolStarted) []Event {
 	c.optional("kind", d.Kind)
 	c.optional("parentMessageId", d.ParentMessageID)
 	d.Title = c.text(d.Title, c.b.TitleBytes)
-	d.Arguments = c.arguments("arguments", d.Arguments, c.b.ArgumentsBytes)
+	d.Arguments = c.object("arguments", d.Arguments, c.b.ArgumentsBytes)
 	var long string
 	if len(d.Arguments) > c.b.DeltaBytes {
 		long, d.Arguments = string(d.Arguments), nil
@@ -243,7 +243,8 @@ func (c *cleaner) interrupt(d InterruptRequested) Data {
 		c.id(path+".toolCallId", call.ToolCallID)
 		c.unique(ids, path+".toolCallId", call.ToolCallID)
 		c.id(path+".name", call.Name)
-		call.Arguments = c.arguments(path+".arguments", call.Arguments, c.b.CallBytes)
+		call.Arguments = c.object(path+".arguments", call.Arguments, c.b.CallBytes)
+		call.Schema = c.object(path+".schema", call.Schema, c.b.SchemaBytes)
 		decisions := map[string]bool{}
 		if len(call.Allowed) == 0 {
 			c.refuse("missing", path+".allowed")

@@ -90,8 +90,8 @@ func (c *cleaner) namespace(ns []string) {
 	}
 }
 
-// arguments returns the canonical form of a call's arguments; nil stays nil.
-func (c *cleaner) arguments(field string, raw json.RawMessage, limit int) json.RawMessage {
+// object returns the canonical form of a JSON object; nil stays nil.
+func (c *cleaner) object(field string, raw json.RawMessage, limit int) json.RawMessage {
 	if raw == nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ var everyData = []Data{
 	InterruptRequested{
 		InterruptID: "i1", Kind: InterruptApproval, Prompt: "May I?", Revision: 2, Deadline: ptr(testTime),
 		Fields: []FormField{{Name: "n", Label: "N", Kind: "choice", Required: true, Choices: []string{"x"}}},
-		Calls:  []ApprovalCall{{ToolCallID: "t1", Name: "rm", Arguments: json.RawMessage(`{}`), Allowed: []string{"approve"}}},
+		Calls:  []ApprovalCall{{ToolCallID: "t1", Name: "rm", Arguments: json.RawMessage(`{}`), Allowed: []string{"approve"}, Schema: json.RawMessage(`{"type":"object"}`)}},
 	},
 	NamespaceEntered{ID: "child", Name: "researcher", ParentToolCallID: "t1"},
 	NamespaceExited{ID: "child", Outcome: "success"},

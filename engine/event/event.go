@@ -235,7 +235,7 @@ type ApprovalCall struct {
 	Name       string          `json:"name"`
 	Arguments  json.RawMessage `json:"arguments,omitempty"`
 	Allowed    []string        `json:"allowed"`          // of approve, edit, reject
-	Schema     json.RawMessage `json:"schema,omitempty"` // JSON Schema of the arguments, where the harness tells it
+	Schema     json.RawMessage `json:"schema,omitempty"` // JSON Schema of the arguments, an object, where the harness tells it
 }
 
 // NamespaceEntered opens a delegated agent. Its envelope's namespace is the parent's path; events of the child carry

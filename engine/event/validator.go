@@ -71,14 +71,15 @@ type openSpan struct {
 
 // OpenTool is a tool call without its end, and the namespace in which it was started.
 type OpenTool struct {
-	ID        string
-	Namespace []string
+	ID        string   `json:"id"`
+	Namespace []string `json:"namespace,omitempty"` // absent at the root
 }
 
-// Inheritance is what a run that continues an interrupted one finds open.
+// Inheritance is what a run that continues an interrupted one finds open. Its JSON is part of the worker protocol and
+// gives back the same value.
 type Inheritance struct {
-	Tools      []OpenTool
-	Namespaces [][]string // parents before children
+	Tools      []OpenTool `json:"tools,omitempty"`      // in the order in which they were started
+	Namespaces [][]string `json:"namespaces,omitempty"` // parents before children
 }
 
 // Empty reports whether nothing is inherited.
@@ -291,7 +292,10 @@ func (v *Validator) Generation() int64 { return v.live.generation }
 
 // Inheritance is what a run that continues this one has to inherit.
 func (v *Validator) Inheritance() Inheritance {
-	in := Inheritance{Namespaces: v.OpenNamespaces()}
+	var in Inheritance
+	for _, ns := range v.live.namespaces {
+		in.Namespaces = append(in.Namespaces, slices.Clone(ns))
+	}
 	for _, t := range v.live.tools {
 		in.Tools = append(in.Tools, OpenTool{ID: t.ID, Namespace: slices.Clone(t.Namespace)})
 	}

@@ -252,7 +252,7 @@ func TestWriterResolves(t *testing.T) {
 		"unknown, not yet visible":   {hidden},
 		"failed, then written":       {failed, failed, failed},
 		"failed, then unknown":       {failed, eventtest.Unknown(true)},
-		"disk full for a long time":  slices(eventtest.DiskFull(), 50),
+		"disk full for a long time":  repeated(eventtest.DiskFull(), 50),
 		"no answer":                  {slow},
 		"disk full after an unknown": {eventtest.Unknown(false), eventtest.DiskFull(), eventtest.DiskFull()},
 	} {
@@ -287,7 +287,7 @@ func TestWriterResolves(t *testing.T) {
 	}
 }
 
-func slices(f eventtest.Fault, n int) []eventtest.Fault {
+func repeated(f eventtest.Fault, n int) []eventtest.Fault {
 	out := make([]eventtest.Fault, n)
 	for i := range out {
 		out[i] = f
@@ -324,7 +324,7 @@ func TestWriterGivesUpOnlyWhatIsNotWritten(t *testing.T) {
 		w := open(t, config(log, 1))
 		appended(t, w, batch(started, opened))
 		cause := errors.New("refused")
-		log.Inject(slices(eventtest.Failed(cause), 6)...)
+		log.Inject(repeated(eventtest.Failed(cause), 6)...)
 		if _, err := w.Append(t.Context(), batch(event.Event{Data: event.TextStarted{MessageID: "n", Role: "assistant"}})); !errors.Is(err, cause) || errors.Is(err, event.ErrPending) {
 			t.Fatalf("error %v", err)
 		}
@@ -339,9 +339,9 @@ func TestWriterGivesUpOnlyWhatIsNotWritten(t *testing.T) {
 // TestWriterKeepsWhatItsCallerLeft: a caller's cancellation does not abandon a frozen append, whatever happens next.
 func TestWriterKeepsWhatItsCallerLeft(t *testing.T) {
 	for name, faults := range map[string][]eventtest.Fault{
-		"disk full": slices(eventtest.DiskFull(), 10),
-		"unknown":   slices(eventtest.Unknown(false), 10),
-		"failed":    slices(eventtest.Failed(errors.New("refused")), 30), // more than the attempts
+		"disk full": repeated(eventtest.DiskFull(), 10),
+		"unknown":   repeated(eventtest.Unknown(false), 10),
+		"failed":    repeated(eventtest.Failed(errors.New("refused")), 30), // more than the attempts
 		"slow":      {{Delay: 10 * time.Second, Written: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +388,7 @@ func TestWriterLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		appended(t, w, batch(started))
-		log.Inject(slices(eventtest.DiskFull(), 1000)...)
+		log.Inject(repeated(eventtest.DiskFull(), 1000)...)
 		result := make(chan error)
 		go func() {
 			_, err := w.Append(t.Context(), batch(opened))
