@@ -84,12 +84,21 @@ func New(o Options) *Coordinator {
 	return &Coordinator{Options: o, ctx: ctx, stop: stop, live: map[string]*execution{}, idle: map[string]*time.Timer{}}
 }
 
-// launch drives the run under the lease until it has settled; a run that is already being driven is left alone.
+// launch drives the run under the lease until it has settled. A run that is already being driven is left alone, unless
+// this lease is a later one: then it is driven again afterwards.
 // recovered says that another engine admitted it: what admission checked is checked again before it is dispatched.
 func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining || c.live[r.ID] != nil {
+	if c.draining {
+		return
+	}
+	if x := c.live[r.ID]; x != nil {
+		// A repeat of its key that saw the run unadmitted, and admitted it once more after it had been settled: the
+		// binding is taken again, and only a further look frees it.
+		if b.Active.Gen > x.admitted {
+			x.again = &claim{run: r, binding: b}
+		}
 		return
 	}
 	if t := c.idle[b.ID]; t != nil {
@@ -103,7 +112,11 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 		defer func() {
 			c.mu.Lock()
 			delete(c.live, r.ID)
+			again := x.again
 			c.mu.Unlock()
+			if again != nil {
+				c.launch(again.run, again.binding, false)
+			}
 		}()
 		x.drive(c.ctx)
 	})

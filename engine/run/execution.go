@@ -37,6 +37,9 @@ type execution struct {
 
 	recovered bool // the run was taken over; authorization and harness are checked again before it is dispatched
 
+	admitted int64  // lease generation that it was launched with
+	again    *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
+
 	once     sync.Once
 	reason   event.CancelReason // set before stopped is closed
 	stopping chan struct{}      // closed when the run shall end
@@ -44,7 +47,7 @@ type execution struct {
 
 func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
 	l, _ := b.Lease()
-	return &execution{c: c, run: r, b: b, lease: l, stopping: make(chan struct{}),
+	return &execution{c: c, run: r, b: b, lease: l, admitted: l.Gen, stopping: make(chan struct{}),
 		log: c.Log.With("run", r.ID, "session", b.ID, "lease_gen", l.Gen)}
 }
 

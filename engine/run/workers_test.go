@@ -23,6 +23,7 @@ type workers struct {
 	full      bool           // no capacity
 	starts    int            // workers started
 	turns     map[string]int // turns begun, by run: more than one is a repeated side effect
+	ended     func()         // called, where set, when the engine acknowledges the end of a turn
 }
 
 func newWorkers() *workers { return &workers{byAddr: map[string]*worker{}, turns: map[string]int{}} }
@@ -242,6 +243,9 @@ func (r *runtime) Ack(_ context.Context, runID string, seq int64) error {
 	}
 	defer w.mu.Unlock()
 	t := w.runs[runID]
+	if t.ended && seq == int64(len(t.journal)) && w.host.ended != nil {
+		w.host.ended()
+	}
 	if seq > int64(len(t.journal)) || seq < t.acked {
 		return fmt.Errorf("ack %d, acked %d, tail %d", seq, t.acked, len(t.journal))
 	}

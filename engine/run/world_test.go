@@ -18,6 +18,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 )
 
@@ -33,7 +34,10 @@ type world struct {
 	secret  []byte
 	ready   error // what the catalog says of the harness
 	allowed bool
-	log     event.Log // the store, unless a test puts something before it
+
+	// The store, unless a test puts something before it.
+	log      event.Log
+	sessions session.Store
 }
 
 func newWorld(t *testing.T) *world {
@@ -45,7 +49,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store}
+	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store}
 	w.agent = agent.Agent{ID: id.New(id.Agent), Rev: 1, State: agent.StateActive, Environment: "test", Owner: "alice", Slug: "a", Version: 1}
 	if err := store.InsertAgent(ctx, w.agent); err != nil {
 		t.Fatal(err)
@@ -95,7 +99,7 @@ type engine struct {
 func (w *world) boot(limits run.Limits) *engine {
 	hub := event.NewHub(event.HubOptions{Log: w.store, Poll: 50 * time.Millisecond})
 	c := run.New(run.Options{
-		Runs: w.store, Sessions: w.store, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
+		Runs: w.store, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
 		Capabilities: w, Authz: w, Secret: w.secret, Boot: id.New(id.Boot), Limits: limits,
 	})
 	e := &engine{Coordinator: c, world: w, hub: hub}
