@@ -119,7 +119,10 @@ func (m *Manager) Reserve(b harness.Binding) string { return address(b) }
 // is full, HARNESS_UNAVAILABLE when the worker or the harness does not come up, and harness.ErrConflict when the
 // sandbox has a living worker: whoever started it may be another engine, so it is not ended here. What a dead one left is
 // removed. After any other error nothing is left.
-func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction) (harness.Runtime, error) {
+func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
+	if head != nil {
+		return nil, fmt.Errorf("failed to start sandbox %s: restoring thread state: %w", addr, errors.ErrUnsupported)
+	}
 	if addr != address(b) {
 		return nil, fmt.Errorf("failed to start sandbox %.32q: %w: it is not the address of the binding", addr, harness.ErrConflict)
 	}

@@ -101,7 +101,7 @@ func TestAddressesFromOutside(t *testing.T) {
 		if _, err := m.Attach(t.Context(), harness.Binding{SessionID: "s", Epoch: 1, SandboxGen: 1}, 1, addr); !errors.Is(err, harness.ErrConflict) {
 			t.Errorf("attach to %.40q: %v", addr, err)
 		}
-		if _, err := m.Start(t.Context(), harness.Binding{SessionID: "s", Epoch: 1, SandboxGen: 1}, 1, addr, harness.Construction{Harness: "scripted"}); !errors.Is(err, harness.ErrConflict) {
+		if _, err := m.Start(t.Context(), harness.Binding{SessionID: "s", Epoch: 1, SandboxGen: 1}, 1, addr, harness.Construction{Harness: "scripted"}, nil); !errors.Is(err, harness.ErrConflict) {
 			t.Errorf("start at %.40q: %v", addr, err)
 		}
 	}
@@ -116,15 +116,15 @@ func TestAddressesFromOutside(t *testing.T) {
 func TestStartRefuses(t *testing.T) {
 	m, _ := newTestManager(t)
 	b := harness.Binding{SessionID: "ses_1", Epoch: 1, SandboxGen: 1}
-	if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "other"}); !problem.Is(err, problem.HarnessUnavailable) {
+	if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "other"}, nil); !problem.Is(err, problem.HarnessUnavailable) {
 		t.Errorf("no profile: %v", err)
 	}
-	if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "scripted"}); !problem.Is(err, problem.HarnessUnavailable) {
+	if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "scripted"}, nil); !problem.Is(err, problem.HarnessUnavailable) {
 		t.Errorf("nothing starts: %v", err)
 	}
 	for _, session := range []string{"", "..", "a/b", "a\x00", strings.Repeat("x", 200)} {
 		b.SessionID = session
-		if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "scripted"}); err == nil {
+		if _, err := m.Start(t.Context(), b, 1, m.Reserve(b), harness.Construction{Harness: "scripted"}, nil); err == nil {
 			t.Errorf("started for session %.20q", session)
 		}
 		if err := m.ForgetState(t.Context(), session, 1); err == nil {

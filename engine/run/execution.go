@@ -258,7 +258,7 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 			x.log.Warn("state of the epoch before not removed", "error", err)
 		}
 	}
-	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c)
+	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c, nil)
 }
 
 // binding names whom the worker serves.

@@ -30,8 +30,9 @@ type Workers interface {
 	// all that a later engine needs to find it.
 	Reserve(b harness.Binding) (addr string)
 	// Start starts the worker and binds it. harness.ErrConflict when one lives at addr already: it may serve whoever
-	// took the binding over, so it is not destroyed.
-	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction) (harness.Runtime, error)
+	// took the binding over, so it is not destroyed. head is the thread state that the worker begins with; nil is none. A
+	// harness whose state is committed begins with exactly that, whatever the worker before left.
+	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error)
 	// Attach finds the worker again; harness.ErrGone when it does not live, harness.ErrUnreachable when it does not answer.
 	Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error)
 	// Destroy ends the worker with everything that it started. Idempotent.

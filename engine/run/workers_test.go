@@ -51,7 +51,7 @@ func (h *workers) Reserve(b harness.Binding) string {
 	return fmt.Sprintf("%s-%d", b.SessionID, b.SandboxGen)
 }
 
-func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr string, c harness.Construction) (harness.Runtime, error) {
+func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.full {

@@ -23,7 +23,7 @@ func BenchmarkStartToFirstEvent(b *testing.B) {
 	for b.Loop() {
 		n++
 		bind := harness.Binding{SessionID: "ses_1", Epoch: 1, SandboxGen: n}
-		r, err := m.Start(b.Context(), bind, 1, m.Reserve(bind), construction(""))
+		r, err := m.Start(b.Context(), bind, 1, m.Reserve(bind), construction(""), nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func BenchmarkEvents(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := m.Start(b.Context(), binding, 1, m.Reserve(binding), construction(""))
+	r, err := m.Start(b.Context(), binding, 1, m.Reserve(binding), construction(""), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestCapacity(t *testing.T) {
 	}
 	full := func(m *sandbox.Manager) {
 		t.Helper()
-		_, err := m.Start(t.Context(), bind(3), 1, m.Reserve(bind(3)), construction(""))
+		_, err := m.Start(t.Context(), bind(3), 1, m.Reserve(bind(3)), construction(""), nil)
 		p, ok := problem.As(err)
 		if !ok || p.Code != problem.Capacity || p.Extra["retryAfter"] == nil {
 			t.Fatalf("got %v, want CAPACITY with retryAfter", err)
@@ -59,7 +59,7 @@ func TestIdleWorkersMakeRoom(t *testing.T) {
 	var third harness.Runtime
 	eventually(t, "there is room", func() bool { // a stream's end is noticed a moment after the client's Close
 		var err error
-		third, err = m.Start(t.Context(), bind(3, 1), 1, m.Reserve(bind(3, 1)), construction(""))
+		third, err = m.Start(t.Context(), bind(3, 1), 1, m.Reserve(bind(3, 1)), construction(""), nil)
 		return err == nil
 	})
 	defer third.Close()
@@ -73,7 +73,7 @@ func TestIdleWorkersMakeRoom(t *testing.T) {
 	var again harness.Runtime
 	eventually(t, "there is room again", func() bool {
 		var err error
-		again, err = m.Start(t.Context(), bind(2, 2), 2, m.Reserve(bind(2, 2)), construction(""))
+		again, err = m.Start(t.Context(), bind(2, 2), 2, m.Reserve(bind(2, 2)), construction(""), nil)
 		return err == nil
 	})
 	defer again.Close()

@@ -107,7 +107,7 @@ func manager(t *testing.T, data string, change ...func(*sandbox.Options)) *sandb
 
 func startSandbox(t *testing.T, m *sandbox.Manager, b harness.Binding, lease int64, options string) harness.Runtime {
 	t.Helper()
-	r, err := m.Start(t.Context(), b, lease, m.Reserve(b), construction(options))
+	r, err := m.Start(t.Context(), b, lease, m.Reserve(b), construction(options), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func playEngine() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	r, err := m.Start(ctx, binding, 1, m.Reserve(binding), construction(""))
+	r, err := m.Start(ctx, binding, 1, m.Reserve(binding), construction(""), nil)
 	if err == nil {
 		err = r.StartTurn(ctx, harness.Turn{RunID: "run_1", Text: longScript})
 	}

@@ -59,7 +59,7 @@ func TestLife(t *testing.T) {
 	if all, err := m.List(t.Context()); err != nil || len(all) != 1 || all[0] != addr {
 		t.Fatalf("list %v %v", all, err)
 	}
-	if _, err := m.Start(t.Context(), binding, 2, addr, construction("")); !errors.Is(err, harness.ErrConflict) {
+	if _, err := m.Start(t.Context(), binding, 2, addr, construction(""), nil); !errors.Is(err, harness.ErrConflict) {
 		t.Fatalf("a second start: %v, want ErrConflict", err)
 	}
 	p := pidOf(t, data, m, binding)
@@ -178,7 +178,7 @@ func TestWorkerThatDoesNotComeUp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = m.Start(t.Context(), binding, 1, m.Reserve(binding), construction(""))
+			_, err = m.Start(t.Context(), binding, 1, m.Reserve(binding), construction(""), nil)
 			if !problem.Is(err, problem.HarnessUnavailable) {
 				t.Fatalf("got %v, want HARNESS_UNAVAILABLE", err)
 			}
@@ -194,7 +194,7 @@ func TestWorkerThatDoesNotComeUp(t *testing.T) {
 
 func TestHarnessThatDoesNotOpen(t *testing.T) {
 	m := manager(t, shortDir(t))
-	_, err := m.Start(t.Context(), binding, 1, m.Reserve(binding), construction(`{"steps":[{"nonsense":1}]}`))
+	_, err := m.Start(t.Context(), binding, 1, m.Reserve(binding), construction(`{"steps":[{"nonsense":1}]}`), nil)
 	if !problem.Is(err, problem.HarnessUnavailable) || !strings.Contains(err.Error(), "nonsense") {
 		t.Fatalf("got %v, want HARNESS_UNAVAILABLE that names the field", err)
 	}
