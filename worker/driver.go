@@ -12,19 +12,25 @@ import (
 )
 
 // Driver translates between one harness and canonical events. A worker makes one, opens it once, runs turns one
-// after the other and closes it.
+// after the other and closes it. A Driver may also be a Stateful and a Parker.
 type Driver interface {
 	// Open builds or restores the native side from the state folder. It makes no model call.
 	Open(ctx context.Context, env Environment, c harness.Construction) error
 	// Turn runs one turn to its end and yields what happens, in order. The last event that it yields is the terminal
 	// (run.finished, run.error or run.cancelled, without sideEffects and thread where the driver cannot know them);
-	// the host supplies one when it is missing and when an error is returned. run.started is the engine's. When ctx
+	// the host supplies one when it is missing and when an error is returned. run.started is the engine's. A turn that
+	// has to ask a person yields interrupt.requested and, as its terminal, run.interrupted; the host sets the interrupt's
+	// id and revision in both. With t.Resume the turn goes on from there: the calls in t.Resume.Inherit are open already.
+	// A rejected call ends as tool.error with code CodeRejected, never as tool.finished. When ctx
 	// is cancelled (context.Cause is a *Cancelled) the driver stops model, tools and children of this turn and
 	// returns; it may still yield.
 	Turn(ctx context.Context, t harness.Turn, sink Sink) error
 	// Close ends the native side. The host then ends what is left of the process tree.
 	Close(ctx context.Context) error
 }
+
+// CodeRejected is the code of the tool.error of a call that a person rejected.
+const CodeRejected = "rejected"
 
 // Cancelled is the cause of a turn's cancelled context.
 type Cancelled struct{ Reason event.CancelReason }
