@@ -27,7 +27,7 @@ type Blueprint struct {
 
 // Tools says how the harness's tools may be used.
 type Tools struct {
-	Approval harness.ApprovalPolicy `json:"approval,omitempty"` // empty: harness.ApproveSensitive
+	Approval harness.ApprovalPolicy `json:"approval,omitempty"` // which calls wait for a person; empty, as in old versions: harness.ApproveSensitive
 }
 
 // Harness chooses what the agent runs on. An empty id resolves to harness.Default when read.

@@ -21,7 +21,8 @@ func good() Blueprint {
 		Name: "Helper", Slug: "helper", Description: "Helps.",
 		Prompt: Prompt{System: "Be kind to {{who}}.", Variables: map[string]string{"who": "people"}},
 		Model:  Model{Policy: ModelConfigured, Provider: "anthropic", ID: "claude-sonnet-4-5"},
-		Limits: Limits{MaxRunSeconds: 60},
+		Tools:  Tools{Approval: harness.ApproveAlways},
+		Limits: Limits{MaxRunSeconds: 60, InterruptSeconds: 600},
 	}
 }
 
@@ -36,6 +37,7 @@ func TestNormalise(t *testing.T) {
 	want := Blueprint{
 		Name: "Café", Slug: "s", Harness: Harness{Options: json.RawMessage(`{"a":"é","b":1}`)},
 		Prompt: Prompt{System: "é", Variables: map[string]string{"v": "é"}}, Model: Model{Policy: ModelHarnessDefault},
+		Tools: Tools{Approval: harness.ApproveSensitive},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -116,6 +118,17 @@ func TestMalformed(t *testing.T) {
 		{"model with a space", set(func(b *Blueprint) { b.Model.ID = "a b" }), "model.id"},
 		{"negative limit", set(func(b *Blueprint) { b.Limits.MaxRunSeconds = -1 }), "limits.maxRunSeconds"},
 		{"limit above a day", set(func(b *Blueprint) { b.Limits.MaxRunSeconds = 86_401 }), "limits.maxRunSeconds"},
+		{"longest run", set(func(b *Blueprint) { b.Limits.MaxRunSeconds = 86_400 }), ""},
+		{"default time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = 0 }), ""},
+		{"shortest time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = 10 }), ""},
+		{"shorter time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = 9 }), "limits.interruptSeconds"},
+		{"negative time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = -10 }), "limits.interruptSeconds"},
+		{"longest time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = 2_592_000 }), ""},
+		{"longer time to decide", set(func(b *Blueprint) { b.Limits.InterruptSeconds = 2_592_001 }), "limits.interruptSeconds"},
+		{"approval never", set(func(b *Blueprint) { b.Tools.Approval = harness.ApproveNever }), ""},
+		{"approval by default", set(func(b *Blueprint) { b.Tools.Approval = "" }), ""},
+		{"approval in lower case", set(func(b *Blueprint) { b.Tools.Approval = "always" }), "tools.approval"},
+		{"unknown approval", set(func(b *Blueprint) { b.Tools.Approval = "SOMETIMES" }), "tools.approval"},
 		{"options are a list", options(`[]`), "harness.options"},
 		{"options are text", options(`"x"`), "harness.options"},
 		{"options are broken", options(`{"a":`), "harness.options"},
@@ -231,6 +244,8 @@ func TestFingerprintFollowsContentOnly(t *testing.T) {
 		"options":  func(b *Blueprint) { b.Harness.Options = json.RawMessage(`{"a":1}`) },
 		"variable": func(b *Blueprint) { b.Prompt.Variables = map[string]string{"who": "cats"} },
 		"limit":    func(b *Blueprint) { b.Limits.MaxRunSeconds++ },
+		"deadline": func(b *Blueprint) { b.Limits.InterruptSeconds++ },
+		"approval": func(b *Blueprint) { b.Tools.Approval = harness.ApproveNever },
 		"harness":  func(b *Blueprint) { b.Harness.ID = "scripted" },
 	} {
 		if print(`{"a":1,"b":"é"}`, change) == base {

@@ -20,6 +20,8 @@ const (
 	MaxVariables        = 64
 	MaxVariableChars    = 4000
 	MaxRunSeconds       = 86_400
+	MinInterruptSeconds = 10
+	MaxInterruptSeconds = 2_592_000 // 30 days
 )
 
 var (
@@ -42,13 +44,12 @@ func Check(b Blueprint) error {
 		text("prompt.system", b.Prompt.System, 0, MaxSystemChars, prose),
 		checkVariables(b.Prompt.Variables),
 		checkModel(b.Model),
+		checkTools(b.Tools),
+		checkLimits(b.Limits),
 	} {
 		if check != nil {
 			return check
 		}
-	}
-	if s := b.Limits.MaxRunSeconds; s < 0 || s > MaxRunSeconds {
-		return problem.Field("limits.maxRunSeconds", "must be from 1 to %d, or 0 for the operator's default", MaxRunSeconds)
 	}
 	if b.Harness.Options != nil {
 		return checkOptions(b.Harness.Options)
@@ -85,6 +86,30 @@ func checkModel(m Model) error {
 		return pattern("model.id", m.ID, modelPattern, "1 to 128 of A-Z, a-z, 0-9 and ._:/@+-")
 	}
 	return problem.Field("model.policy", "must be %s or %s", ModelHarnessDefault, ModelConfigured)
+}
+
+func checkTools(t Tools) error {
+	switch t.Approval {
+	case harness.ApproveNever, harness.ApproveSensitive, harness.ApproveAlways:
+		return nil
+	}
+	return problem.Field("tools.approval", "must be %s, %s or %s", harness.ApproveNever, harness.ApproveSensitive, harness.ApproveAlways)
+}
+
+func checkLimits(l Limits) error {
+	for _, c := range []struct {
+		path        string
+		s           int64
+		least, most int64
+	}{
+		{"limits.maxRunSeconds", l.MaxRunSeconds, 1, MaxRunSeconds},
+		{"limits.interruptSeconds", l.InterruptSeconds, MinInterruptSeconds, MaxInterruptSeconds},
+	} {
+		if c.s != 0 && (c.s < c.least || c.s > c.most) {
+			return problem.Field(c.path, "must be from %d to %d, or 0 for the operator's default", c.least, c.most)
+		}
+	}
+	return nil
 }
 
 func pattern(path, s string, p *regexp.Regexp, form string) error {

@@ -23,7 +23,7 @@ func (b Blueprint) HarnessID() string {
 
 // Normalise returns the blueprint in the one form in which it is validated, fingerprinted and stored: white space
 // trimmed from names and ids, text in Unicode NFC, options in canonical JSON (RFC 8785), what is absent or empty
-// absent, and the model policy stated. It is idempotent. The only errors are those of options that are no JSON; what
+// absent, and the model and approval policies stated. It is idempotent. The only errors are those of options that are no JSON; what
 // is wrong with the rest is Check's to say.
 func Normalise(b Blueprint) (Blueprint, error) {
 	b.Name = norm.NFC.String(strings.TrimSpace(b.Name))
@@ -36,6 +36,9 @@ func Normalise(b Blueprint) (Blueprint, error) {
 	b.Prompt.System = norm.NFC.String(b.Prompt.System)
 	if b.Model.Policy == "" {
 		b.Model.Policy = ModelHarnessDefault
+	}
+	if b.Tools.Approval == "" {
+		b.Tools.Approval = harness.ApproveSensitive
 	}
 	vars := b.Prompt.Variables
 	b.Prompt.Variables = nil

@@ -26,6 +26,7 @@ const (
 	CodeModelUnavailable    = "MODEL_UNAVAILABLE"
 	CodeModelIgnored        = "MODEL_IGNORED"
 	CodeCapability          = "CAPABILITY_UNSUPPORTED"
+	CodeCapabilityEmulated  = "CAPABILITY_EMULATED"
 )
 
 // maxFixes bounds the alternatives that one issue offers.
@@ -39,21 +40,49 @@ type requirement struct {
 	step       agent.Step
 	severity   agent.Severity
 	message    string
-	needed     func(agent.Blueprint) bool
+	emulated   string // what an emulation does not hold, said as INFO; empty: nothing worth saying
+	fix        agent.Fix
+	needed     func(agent.Blueprint, offered) bool
 }
 
-func always(agent.Blueprint) bool { return true }
+type offered = map[harness.Capability]harness.Level
+
+func always(agent.Blueprint, offered) bool { return true }
+
+// asks says whether a person is to be asked before tools run, and the harness has tools.
+func asks(b agent.Blueprint, have offered) bool {
+	return b.Tools.Approval != harness.ApproveNever && (have[harness.ToolBuiltin].Offers() || have[harness.ToolMCP].Offers())
+}
 
 var requirements = []requirement{
-	{harness.StreamText, "harness.id", agent.StepBasic, agent.SeverityError,
-		"the harness cannot stream its answers", always},
-	{harness.RuntimeCancel, "limits.maxRunSeconds", agent.StepAdvanced, agent.SeverityError,
-		"the harness cannot be stopped, so a time limit would not hold",
-		func(b agent.Blueprint) bool { return b.Limits.MaxRunSeconds > 0 }},
-	{harness.SessionMultiTurn, "harness.id", agent.StepBasic, agent.SeverityWarning,
-		"the harness forgets each turn, so every message starts afresh", always},
-	{harness.ThreadDurableCommit, "harness.id", agent.StepBasic, agent.SeverityInfo,
-		"conversations are kept where they run, and are not yet committed elsewhere", always},
+	{
+		capability: harness.StreamText, path: "harness.id", step: agent.StepBasic, severity: agent.SeverityError,
+		message: "the harness cannot stream its answers",
+		needed:  always,
+	},
+	{
+		capability: harness.RuntimeCancel, path: "limits.maxRunSeconds", step: agent.StepAdvanced, severity: agent.SeverityError,
+		message: "the harness cannot be stopped, so a time limit would not hold",
+		fix:     agent.Fix{Label: "Remove the limit", Path: "limits.maxRunSeconds", Value: json.RawMessage(`null`)},
+		needed:  func(b agent.Blueprint, _ offered) bool { return b.Limits.MaxRunSeconds > 0 },
+	},
+	{
+		capability: harness.InterruptToolApproval, path: "tools.approval", step: agent.StepTools, severity: agent.SeverityError,
+		message:  "the harness cannot ask before it uses a tool",
+		emulated: "a call that waits for a person is lost when its worker is; the conversation then goes on without it",
+		fix:      agent.Fix{Label: "Let tools run without asking", Path: "tools.approval", Value: value(string(harness.ApproveNever))},
+		needed:   asks,
+	},
+	{
+		capability: harness.SessionMultiTurn, path: "harness.id", step: agent.StepBasic, severity: agent.SeverityWarning,
+		message: "the harness forgets each turn, so every message starts afresh",
+		needed:  always,
+	},
+	{
+		capability: harness.ThreadDurableCommit, path: "harness.id", step: agent.StepBasic, severity: agent.SeverityInfo,
+		message: "conversations are kept where they run, and are not yet committed elsewhere",
+		needed:  always,
+	},
 }
 
 // Review implements agent.Reviewer. It writes nothing and calls nobody: the catalog knows everything that it needs.
@@ -109,7 +138,7 @@ func (c *Catalog) reviewHarness(b agent.Blueprint, r *agent.Report) []agent.Issu
 	out = append(out, c.known[e.Descriptor.ID].options.review(b.Harness.Options)...)
 	out = append(out, c.reviewModel(b, e)...)
 	if usable { // otherwise everything is unavailable, which has been said
-		out = append(out, reviewCapabilities(b, e, r.Capabilities)...)
+		out = append(out, reviewCapabilities(b, r.Capabilities)...)
 	}
 	return out
 }
@@ -216,18 +245,22 @@ func (c *Catalog) models(e Entry, provider string) []agent.Fix {
 	})
 }
 
-func reviewCapabilities(b agent.Blueprint, e Entry, levels map[harness.Capability]harness.Level) []agent.Issue {
+func reviewCapabilities(b agent.Blueprint, have offered) []agent.Issue {
 	var out []agent.Issue
 	for _, q := range requirements {
-		if !q.needed(b) || levels[q.capability].Offers() {
+		level := have[q.capability]
+		emulated := level == harness.Emulated && q.emulated != ""
+		if !q.needed(b, have) || level.Offers() && !emulated {
 			continue
 		}
 		issue := agent.Issue{
 			Path: q.path, Step: q.step, Code: CodeCapability, Severity: q.severity,
-			Message: q.message, Capability: q.capability, Level: levels[q.capability],
+			Message: q.message, Capability: q.capability, Level: level,
 		}
-		if q.path == "limits.maxRunSeconds" {
-			issue.Fixes = []agent.Fix{{Label: "Remove the limit", Path: q.path, Value: json.RawMessage(`null`)}}
+		if emulated {
+			issue.Code, issue.Severity, issue.Message = CodeCapabilityEmulated, agent.SeverityInfo, q.emulated
+		} else if q.fix.Label != "" {
+			issue.Fixes = []agent.Fix{q.fix}
 		}
 		out = append(out, issue)
 	}

@@ -31,6 +31,14 @@ func TestReview(t *testing.T) {
 	without := func(c harness.Capability) func(*Policy, *adapter) {
 		return func(_ *Policy, a *adapter) { a.descriptor.Capabilities[c] = harness.Unsupported }
 	}
+	tools := func(approval harness.Level) func(*Policy, *adapter) {
+		return func(_ *Policy, a *adapter) {
+			a.descriptor.Capabilities[harness.ToolMCP], a.descriptor.Capabilities[harness.InterruptToolApproval] = harness.Native, approval
+		}
+	}
+	approval := func(p harness.ApprovalPolicy) func(*agent.Blueprint) {
+		return func(b *agent.Blueprint) { b.Tools.Approval = p }
+	}
 	found := func(v harness.Availability) func(*Policy, *adapter) {
 		return func(_ *Policy, a *adapter) { a.is(v) }
 	}
@@ -83,6 +91,20 @@ func TestReview(t *testing.T) {
 		{name: "cannot be stopped, no limit", setup: without(harness.RuntimeCancel), valid: true},
 		{name: "cannot be stopped, limit", setup: without(harness.RuntimeCancel), draft: func(b *agent.Blueprint) { b.Limits.MaxRunSeconds = 5 },
 			issues: "limits.maxRunSeconds CAPABILITY_UNSUPPORTED ERROR", fix: "limits.maxRunSeconds=null"},
+		{name: "no tools, nothing to ask about", draft: approval(harness.ApproveAlways), valid: true},
+		{name: "asks", setup: tools(harness.Native), draft: approval(harness.ApproveAlways), valid: true},
+		{name: "cannot ask, always", setup: tools(harness.Unsupported), draft: approval(harness.ApproveAlways),
+			issues: "tools.approval CAPABILITY_UNSUPPORTED ERROR", fix: `tools.approval="NEVER"`},
+		{name: "cannot ask, sensitive", setup: tools(harness.Unsupported), draft: approval(harness.ApproveSensitive),
+			issues: "tools.approval CAPABILITY_UNSUPPORTED ERROR", fix: `tools.approval="NEVER"`},
+		{name: "cannot ask, by default", setup: tools(harness.Unsupported), issues: "tools.approval CAPABILITY_UNSUPPORTED ERROR"},
+		{name: "cannot ask, never", setup: tools(harness.Unsupported), draft: approval(harness.ApproveNever), valid: true},
+		{name: "asks by emulation", setup: tools(harness.Emulated), issues: "tools.approval CAPABILITY_EMULATED INFO", valid: true},
+		{name: "asks by emulation, never", setup: tools(harness.Emulated), draft: approval(harness.ApproveNever), valid: true},
+		{name: "built-in tools count", setup: func(_ *Policy, a *adapter) { a.descriptor.Capabilities[harness.ToolBuiltin] = harness.Emulated },
+			issues: "tools.approval CAPABILITY_UNSUPPORTED ERROR"},
+		{name: "tools that cannot run ask nobody", setup: func(p *Policy, a *adapter) { tools(harness.Native)(p, a); a.is(harness.DependencyMissing) },
+			issues: "harness.id HARNESS_UNAVAILABLE ERROR"},
 		{name: "forgets", setup: without(harness.SessionMultiTurn), issues: "harness.id CAPABILITY_UNSUPPORTED WARNING", valid: true},
 		{name: "keeps locally", setup: without(harness.ThreadDurableCommit), issues: "harness.id CAPABILITY_UNSUPPORTED INFO", valid: true},
 		{name: "unknown variable", draft: func(b *agent.Blueprint) { b.Prompt.System = "{{who}}" }, issues: "prompt.system PROMPT_INVALID ERROR"},
