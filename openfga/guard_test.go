@@ -74,10 +74,12 @@ func TestGuardOnServer(t *testing.T) {
 	expect("rita", authz.CanViewConfig, agent, problem.NotFound)
 	expect("rita", authz.CanRun, authz.Session("ses_1"), "")
 	expect("rita", authz.CanCancel, authz.Run("run_1"), "")
+	expect("rita", authz.CanResume, authz.Run("run_1"), "")
 	for _, s := range []string{"olga", "nina", "ada"} {
 		expect(s, authz.CanView, authz.Session("ses_1"), problem.NotFound)
 		expect(s, authz.CanView, authz.Run("run_1"), problem.NotFound)
 		expect(s, authz.CanCancel, authz.Run("run_1"), problem.NotFound)
+		expect(s, authz.CanResume, authz.Run("run_1"), problem.NotFound)
 		if _, err := guard.Recheck(caller(t, s), authz.CanView, authz.Run("run_1")); !problem.Is(err, problem.NotFound) {
 			t.Errorf("%s streams another's run: %v", s, err)
 		}
@@ -94,6 +96,7 @@ func TestGuardOnServer(t *testing.T) {
 	apply(t, client, agent, owner...)
 	expect("rita", authz.CanUse, agent, problem.NotFound)
 	expect("rita", authz.CanRun, authz.Session("ses_1"), problem.NotFound)
+	expect("rita", authz.CanResume, authz.Run("run_1"), problem.NotFound)
 	expect("rita", authz.CanView, authz.Session("ses_1"), "")
 	expect("rita", authz.CanClear, authz.Session("ses_1"), "")
 	expect("rita", authz.CanCancel, authz.Run("run_1"), "")

@@ -104,6 +104,7 @@ func TestModel(t *testing.T) {
 		{object: "platform:main", relation: "can_list", yes: []string{"mia", "tom", "ada"}, no: []string{"nina"}},
 		{object: "platform:main", relation: "can_create_agent", yes: []string{"mia", "tom", "ada"}, no: []string{"nina"}},
 		{object: "platform:main", relation: "can_introspect", yes: []string{"ada"}, no: []string{"mia", "tom", "nina"}},
+		{object: "platform:main", relation: "can_attach", yes: []string{"mia", "tom", "ada"}, no: []string{"nina"}},
 		{object: "harness:open", relation: "user", yes: []string{"mia", "tom", "ada"}, no: []string{"nina"}},
 		{object: "harness:open", relation: "can_use", yes: []string{"mia", "tom", "ada"}, no: []string{"nina"}},
 		{object: "harness:closed", relation: "user", yes: []string{"eve"}, no: []string{"mia", "ada", "nina"}},
@@ -132,6 +133,7 @@ func TestModel(t *testing.T) {
 		{object: "session:s", relation: "can_clear", with: conversation, yes: []string{"rita"}, no: []string{"olga", "ed", "ada", "nina"}},
 		{object: "run:r", relation: "can_view", with: conversation, yes: []string{"rita"}, no: []string{"olga", "ed", "ada", "nina"}},
 		{object: "run:r", relation: "can_cancel", with: conversation, yes: []string{"rita"}, no: []string{"olga", "ed", "ada", "nina"}},
+		{object: "run:r", relation: "can_resume", with: conversation, yes: []string{"rita"}, no: []string{"olga", "ed", "ada", "nina"}},
 		// Whoever lost the agent keeps what was said, and can stop and clear, but not go on.
 		{object: "session:s", relation: "can_view", yes: []string{"nina"}, no: []string{"rita"},
 			with: []authz.Tuple{tuple("user:nina", "owner", "session:s"), tuple("agent:private", "agent", "session:s")}},
@@ -141,11 +143,14 @@ func TestModel(t *testing.T) {
 			with: []authz.Tuple{tuple("user:vic", "owner", "session:s"), tuple("agent:private", "agent", "session:s")}},
 		{object: "session:s", relation: "can_run", no: []string{"rita"},
 			with: []authz.Tuple{tuple("user:rita", "owner", "session:s"), tuple("agent:gone", "agent", "session:s")}},
+		{object: "run:r", relation: "can_resume", no: []string{"nina", "rita"}, with: []authz.Tuple{
+			tuple("user:nina", "owner", "session:s"), tuple("agent:private", "agent", "session:s"), tuple("session:s", "session", "run:r")}},
 		// Without their facts, sessions and runs belong to nobody.
 		{object: "session:s", relation: "can_view", no: []string{"rita", "olga", "ada"}},
 		{object: "session:s", relation: "can_run", no: []string{"rita", "olga", "ada"}},
 		{object: "run:r", relation: "can_view", no: []string{"rita", "olga", "ada"}},
 		{object: "run:r", relation: "can_cancel", no: []string{"rita", "olga", "ada"}},
+		{object: "run:r", relation: "can_resume", no: []string{"rita", "olga", "ada"}},
 	}
 	sawYes, sawNo := map[string]bool{}, map[string]bool{}
 	var batch []authz.Check

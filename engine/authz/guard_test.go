@@ -103,6 +103,7 @@ func TestRequire(t *testing.T) {
 		{name: "session missing", caller: &rita, permission: CanView, object: Session("ses_2"), want: problem.NotFound, sent: true},
 		{name: "run", caller: &rita, permission: CanView, object: Run("run_1"), sent: true},
 		{name: "run denied", caller: &rita, permission: CanCancel, object: Run("run_1"), want: problem.NotFound, sent: true},
+		{name: "run denied to go on", caller: &rita, permission: CanResume, object: Run("run_1"), want: problem.NotFound, sent: true},
 		// The checker would say yes to these two: the guard's own rule denies.
 		{name: "run missing", caller: &rita, permission: CanView, object: Run("run_missing"), want: problem.NotFound, sent: true},
 		{name: "run of another environment", caller: &rita, permission: CanView, object: Run("run_far"), want: problem.NotFound, sent: true},

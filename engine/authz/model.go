@@ -33,6 +33,7 @@ const (
 	CanList        = "can_list"         // platform: list what one may see
 	CanCreateAgent = "can_create_agent" // platform
 	CanIntrospect  = "can_introspect"   // platform: read the API's schema
+	CanAttach      = "can_attach"       // platform: upload what messages refer to
 	CanView        = "can_view"         // agent, session, run
 	CanViewConfig  = "can_view_config"  // agent: prompt, options, versions
 	CanEdit        = "can_edit"         // agent
@@ -42,15 +43,16 @@ const (
 	CanRun         = "can_run"          // session: start a run in it
 	CanClear       = "can_clear"        // session
 	CanCancel      = "can_cancel"       // run
+	CanResume      = "can_resume"       // run: decide the interrupt that it ended in
 )
 
 // permissions lists, for each type, what may be asked of its objects.
 var permissions = map[string][]string{
-	TypePlatform: {CanList, CanCreateAgent, CanIntrospect},
+	TypePlatform: {CanList, CanCreateAgent, CanIntrospect, CanAttach},
 	TypeHarness:  {CanUse},
 	TypeAgent:    {CanView, CanViewConfig, CanEdit, CanUse, CanDelete, CanShare},
 	TypeSession:  {CanView, CanRun, CanClear},
-	TypeRun:      {CanView, CanCancel},
+	TypeRun:      {CanView, CanCancel, CanResume},
 }
 
 // stated lists, for each type, the relations that tuples may state.
@@ -81,6 +83,8 @@ var mutating = map[string]bool{
 	CanRun:         true,
 	CanClear:       true,
 	CanCancel:      true,
+	CanResume:      true,
+	CanAttach:      true,
 }
 
 // Relations lists, for each type, every relation and permission that the engine relies on. A model must have them all.
