@@ -3,6 +3,8 @@ package enginetest
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/harness-engine/harness-engine/internal/client"
 )
 
 // Draft is a blueprint as a client writes it.
@@ -39,25 +41,12 @@ type SaveInput struct {
 	Confirm          bool   `json:"confirm,omitempty"`
 }
 
-// Agent is an agent as a client sees it.
-type Agent struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Slug      string `json:"slug"`
-	Revision  int64  `json:"revision"`
-	Version   int64  `json:"version"`
-	HarnessID string `json:"harnessId"`
-}
-
-const agentFields = `
-fragment AgentFields on Agent { id name slug revision version harnessId }`
-
 const saveQuery = `mutation($in: SaveAgentInput!) { saveAgent(input: $in) {
   __typename
   ... on SaveAgentSuccess { agent { ...AgentFields } }
   ... on Problem { code message }
   ... on RevisionConflict { currentRevision }
-} }` + agentFields
+} }` + client.AgentFields
 
 // Save saves an agent. An outcome that wrote nothing is a *Refusal.
 func (c *Client) Save(ctx context.Context, in SaveInput) (Agent, error) {

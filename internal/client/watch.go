@@ -1,4 +1,4 @@
-package enginetest
+package client
 
 import (
 	"context"
@@ -11,7 +11,7 @@ const watchQuery = `subscription($run: ID!, $after: Int!) {
   runEvents(runId: $run, after: $after) { through caughtUp events { ...EventFields } }
 }` + eventFields
 
-// Watch is one subscription to a run's events on a socket of its own.
+// Watch is one subscription to a run's events on a socket of its own. It ends with its connection; Feed does not.
 type Watch struct {
 	socket *Socket
 	op     *Operation
@@ -83,13 +83,3 @@ func (w *Watch) Cut() { w.socket.Cut() }
 
 // Close ends the subscription and the connection.
 func (w *Watch) Close() { w.socket.Close() }
-
-// Follow subscribes after a sequence and reads to the end of the run.
-func (c *Client) Follow(ctx context.Context, runID string, after int64) ([]Event, error) {
-	w, err := c.Watch(ctx, runID, after)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	return w.Rest(ctx)
-}

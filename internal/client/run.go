@@ -1,4 +1,4 @@
-package enginetest
+package client
 
 import (
 	"context"
@@ -35,9 +35,10 @@ type Run struct {
 	Failure      *Failure `json:"error"`
 }
 
-// Input is what the person said.
+// Input is what the person says.
 type Input struct {
-	Text string `json:"text"`
+	Text        string   `json:"text"`
+	Attachments []string `json:"attachments,omitempty"` // ids of uploads
 }
 
 // Output is one message of the agent.
@@ -62,18 +63,6 @@ type StartInput struct {
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 	BusyPolicy     string `json:"busyPolicy,omitempty"`
 }
-
-// Refusal is a result of a mutation that is no success: a member of its union.
-type Refusal struct {
-	Type            string `json:"__typename"`
-	Code            string `json:"code"`
-	Message         string `json:"message"`
-	ActiveRunID     string `json:"activeRunId"`
-	CurrentRevision int64  `json:"currentRevision"`
-}
-
-// Error implements error.
-func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s (%s)", r.Type, r.Message, r.Code) }
 
 const startQuery = `mutation($in: StartRunInput!) { startRun(input: $in) {
   __typename
@@ -113,6 +102,9 @@ func (c *Client) Run(ctx context.Context, id string) (Run, error) {
 	return *data.Run, nil
 }
 
+// settlePause is the time between two looks at what is about to change.
+const settlePause = 20 * time.Millisecond
+
 // Settled reads the run until its status is one that has ended: the projection follows the log's terminal.
 func (c *Client) Settled(ctx context.Context, id string) (Run, error) {
 	for {
@@ -123,7 +115,7 @@ func (c *Client) Settled(ctx context.Context, id string) (Run, error) {
 		select {
 		case <-ctx.Done():
 			return r, fmt.Errorf("run %s is still %s: %w", id, r.Status, context.Cause(ctx))
-		case <-time.After(readyPause):
+		case <-time.After(settlePause):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package enginetest
+package client
 
 import (
 	"context"
@@ -9,9 +9,12 @@ import (
 const sessionFields = `
 fragment SessionFields on Session {
   id conversationId agentId agentVersion harnessId epoch activeRunId
-  messages(first: 100) { edges { node { id runId role text } } }
+  messages(first: 100) { edges { node { ...MessageFields } } }
   runs(first: 100) { edges { node { id status } } }
-}`
+}` + messageFields
+
+const messageFields = `
+fragment MessageFields on Message { id runId role text }`
 
 // Session is a conversation as a client sees it.
 type Session struct {
@@ -22,24 +25,8 @@ type Session struct {
 	HarnessID      string                 `json:"harnessId"`
 	Epoch          int64                  `json:"epoch"`
 	ActiveRunID    string                 `json:"activeRunId"`
-	Messages       Connection[Said]       `json:"messages"`
-	Runs           Connection[RunSummary] `json:"runs"`
-}
-
-// Connection is the first page of a list.
-type Connection[T any] struct {
-	Edges []struct {
-		Node T `json:"node"`
-	} `json:"edges"`
-}
-
-// Nodes lists what is in the page.
-func (c Connection[T]) Nodes() []T {
-	out := make([]T, len(c.Edges))
-	for i, e := range c.Edges {
-		out[i] = e.Node
-	}
-	return out
+	Messages       Connection[Said]       `json:"messages"` // the first 100
+	Runs           Connection[RunSummary] `json:"runs"`     // the first 100
 }
 
 // Said is one message of a conversation.
@@ -81,7 +68,7 @@ func (c *Client) Free(ctx context.Context, id string) (Session, error) {
 		select {
 		case <-ctx.Done():
 			return s, fmt.Errorf("session %s is still at work on run %s: %w", id, s.ActiveRunID, context.Cause(ctx))
-		case <-time.After(readyPause):
+		case <-time.After(settlePause):
 		}
 	}
 }
@@ -95,19 +82,31 @@ func (c *Client) Clear(ctx context.Context, id string) (Session, error) {
 	return data.ClearSession, err
 }
 
-// Counts is how many agents, sessions and runs the client can list, up to 100 each.
-type Counts struct{ Agents, Sessions, Runs int }
-
-// Counts lists everything of the client and counts it.
-func (c *Client) Counts(ctx context.Context) (Counts, error) {
-	type list = Connection[struct {
-		ID string `json:"id"`
-	}]
-	var data struct{ Agents, Sessions, Runs list }
-	err := c.Do(ctx, `{
-	  agents(first: 100) { edges { node { id } } }
-	  sessions(first: 100) { edges { node { id } } }
-	  runs(first: 100) { edges { node { id } } }
-	}`, nil, &data)
-	return Counts{Agents: len(data.Agents.Edges), Sessions: len(data.Sessions.Edges), Runs: len(data.Runs.Edges)}, err
+// Transcript reads what was said in the session's epoch and returns the last messages of it, at most tail, and how many
+// there were before them.
+func (c *Client) Transcript(ctx context.Context, id string, tail int) (last []Said, before int, err error) {
+	const query = `query($id: ID!, $first: Int!, $after: String) { session(id: $id) {
+	  messages(first: $first, after: $after) { edges { node { ...MessageFields } } pageInfo { hasNextPage endCursor } }
+	} }` + messageFields
+	for after := (*string)(nil); ; {
+		var data struct {
+			Session *struct {
+				Messages Connection[Said] `json:"messages"`
+			} `json:"session"`
+		}
+		if err := c.Do(ctx, query, Variables{"id": id, "first": pageNodes, "after": after}, &data); err != nil {
+			return nil, 0, err
+		}
+		if data.Session == nil {
+			return nil, 0, notFound("session", id)
+		}
+		last = append(last, data.Session.Messages.Nodes()...)
+		if over := len(last) - tail; over > 0 {
+			before += over
+			last = append(last[:0], last[over:]...)
+		}
+		if after = data.Session.Messages.next(); after == nil {
+			return last, before, nil
+		}
+	}
 }

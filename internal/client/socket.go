@@ -1,9 +1,8 @@
-package enginetest
+package client
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,9 +18,13 @@ const (
 	subprotocol  = "graphql-transport-ws"
 	dialTimeout  = 15 * time.Second
 	writeTimeout = 10 * time.Second
+	silence      = 45 * time.Second // of a connection that is taken for dead; the server pings each 10 s
 	maxFrame     = 16 << 20
 	socketAhead  = 4096 // messages of an operation read ahead of its reader
 )
+
+// closeForbidden is the close code of a socket whose token was not accepted (graphql-transport-ws).
+const closeForbidden = 4403
 
 // Types of graphql-transport-ws messages.
 const (
@@ -34,9 +37,6 @@ const (
 	msgError     = "error"
 	msgComplete  = "complete"
 )
-
-// ErrCut: the connection went away without an end of the operation.
-var ErrCut = errors.New("connection cut")
 
 type message struct {
 	ID      string          `json:"id,omitempty"`
@@ -79,38 +79,53 @@ func (c *Client) Dial(ctx context.Context) (*Socket, error) {
 		return nil, err
 	}
 	auth := json.RawMessage(`{}`)
-	if c.Token != "" {
-		auth, _ = json.Marshal(map[string]string{"Authorization": "Bearer " + c.Token}) // strings always encode
+	if token := c.Target().Token; token != "" {
+		auth, _ = json.Marshal(map[string]string{"Authorization": "Bearer " + token}) // strings always encode
 	}
 	s := &Socket{conn: conn, ops: map[string]*Operation{}, leaving: make(chan struct{}), done: make(chan struct{})}
-	if err := s.send(message{Type: msgInit, Payload: auth}); err != nil {
+	impatient := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	err = s.greet(auth)
+	if !impatient() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(dialTimeout))
-	var ack message
-	for ack.Type != msgAck {
-		if err := conn.ReadJSON(&ack); err != nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("failed to initialise the socket: %w", err)
-		}
-	}
-	_ = conn.SetReadDeadline(time.Time{})
 	go s.read()
 	return s, nil
+}
+
+// greet says who calls and waits for the acknowledgement.
+func (s *Socket) greet(auth json.RawMessage) error {
+	if err := s.send(message{Type: msgInit, Payload: auth}); err != nil {
+		return err
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(dialTimeout))
+	var ack message
+	for ack.Type != msgAck {
+		err := s.conn.ReadJSON(&ack)
+		if websocket.IsCloseError(err, closeForbidden) {
+			return Errors{{Message: "the token was not accepted", Extensions: ErrorExtensions{Code: CodeUnauthenticated}}}
+		}
+		if err != nil {
+			return fmt.Errorf("failed to initialise the socket: %w: %w", ErrCut, err)
+		}
+	}
+	return nil
 }
 
 // DialRaw opens a WebSocket with the right subprotocol and says nothing on it.
 func (c *Client) DialRaw(ctx context.Context) (*websocket.Conn, error) {
 	dialer := websocket.Dialer{Subprotocols: []string{subprotocol}, HandshakeTimeout: dialTimeout, NetDialContext: (&net.Dialer{}).DialContext}
-	conn, res, err := dialer.DialContext(ctx, "ws"+strings.TrimPrefix(c.URL, "http")+"/graphql", http.Header{})
+	conn, res, err := dialer.DialContext(ctx, "ws"+strings.TrimPrefix(c.Target().URL, "http")+"/graphql", http.Header{})
 	if err != nil {
 		status := 0
 		if res != nil {
 			status = res.StatusCode
 			res.Body.Close()
 		}
-		return nil, fmt.Errorf("failed to open a socket (status %d): %w", status, err)
+		return nil, fmt.Errorf("failed to open a socket (status %d): %w: %w", status, ErrCut, err)
 	}
 	res.Body.Close()
 	conn.SetReadLimit(maxFrame)
@@ -122,7 +137,7 @@ func (s *Socket) send(m message) error {
 	defer s.write.Unlock()
 	_ = s.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err := s.conn.WriteJSON(m); err != nil {
-		return fmt.Errorf("failed to send %s: %w", m.Type, err)
+		return fmt.Errorf("failed to send %s: %w: %w", m.Type, ErrCut, err)
 	}
 	return nil
 }
@@ -131,6 +146,7 @@ func (s *Socket) send(m message) error {
 func (s *Socket) read() {
 	for {
 		var m message
+		_ = s.conn.SetReadDeadline(time.Now().Add(silence))
 		if err := s.conn.ReadJSON(&m); err != nil {
 			s.err = fmt.Errorf("%w: %w", ErrCut, err)
 			close(s.done)
@@ -156,10 +172,7 @@ func (s *Socket) read() {
 
 // Subscribe starts an operation. Its results come from Operation.Next.
 func (s *Socket) Subscribe(query string, vars Variables) (*Operation, error) {
-	payload, err := json.Marshal(struct {
-		Query     string    `json:"query"`
-		Variables Variables `json:"variables,omitempty"`
-	}{query, vars})
+	payload, err := json.Marshal(request{query, vars})
 	if err != nil {
 		return nil, fmt.Errorf("failed to encode the operation: %w", err)
 	}
