@@ -163,10 +163,13 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 			return nil, x.stillborn(ctx, w, *refused)
 		}
 	}
-	rt, err := x.seat(ctx)
+	rt, err := x.seatUnlessCancelled(ctx)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, session.ErrFenced) || errors.Is(err, harness.ErrStaleLease) {
 			return nil, err
+		}
+		if reason, ok := x.cancelled(); ok {
+			return nil, x.stillborn(ctx, w, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: x.untouched()})
 		}
 		x.log.Warn("no worker for the run", "error", problem.Detail(err))
 		return nil, x.stillborn(ctx, w, x.noWorker(err))
@@ -228,6 +231,20 @@ func (x *execution) noWorker(err error) event.RunError {
 		}
 	}
 	return e
+}
+
+// seatUnlessCancelled is seat, given up when the run is cancelled: a worker may take long to come, or not answer at all.
+func (x *execution) seatUnlessCancelled(ctx context.Context) (harness.Runtime, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-x.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return x.seat(ctx)
 }
 
 // seat finds the conversation's worker again, or starts one under a new worker generation.

@@ -181,6 +181,8 @@ func (f *follow) read(ctx context.Context, s *source) error {
 // stopTurn asks the worker to end the turn; whatever it answers, the grace period runs.
 func (f *follow) stopTurn(ctx context.Context) error {
 	f.grace = time.After(f.x.c.Limits.CancelGrace)
+	ctx, cancel := context.WithTimeout(ctx, f.x.c.Limits.CancelGrace) // a worker that does not answer has no longer either
+	defer cancel()
 	err := f.rt.Cancel(ctx, f.x.run.ID, f.x.reason)
 	if errors.Is(err, harness.ErrStaleLease) {
 		return err

@@ -37,7 +37,8 @@ type worker struct {
 	lease    int64
 	runs     map[string]*turn
 	dead     bool
-	deaf     bool // cancels are heard but not obeyed
+	deaf     bool          // cancels are heard but not obeyed
+	hung     chan struct{} // set: attaching and cancelling get no answer
 }
 
 type turn struct {
@@ -63,12 +64,15 @@ func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr 
 	return &runtime{w: w, lease: lease}, nil
 }
 
-func (h *workers) Attach(_ context.Context, b harness.Binding, lease int64, addr string) (harness.Runtime, error) {
+func (h *workers) Attach(ctx context.Context, b harness.Binding, lease int64, addr string) (harness.Runtime, error) {
 	h.mu.Lock()
 	w := h.byAddr[addr]
 	h.mu.Unlock()
 	if w == nil {
 		return nil, harness.ErrGone
+	}
+	if err := w.answer(ctx); err != nil {
+		return nil, err
 	}
 	r := &runtime{w: w, lease: lease}
 	if w.binding != b {
@@ -220,7 +224,10 @@ func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
 	return nil
 }
 
-func (r *runtime) Cancel(_ context.Context, runID string, reason event.CancelReason) error {
+func (r *runtime) Cancel(ctx context.Context, runID string, reason event.CancelReason) error {
+	if err := r.w.answer(ctx); err != nil {
+		return err
+	}
 	w, err := r.call()
 	if err != nil {
 		return err
