@@ -34,8 +34,15 @@ func (c *Coordinator) requestCancel(ctx context.Context, runID string, reason ev
 	c.mu.Lock()
 	x := c.live[runID]
 	c.mu.Unlock()
-	if x != nil && r.CancelReason != "" {
+	switch {
+	case r.CancelReason == "":
+	case x != nil:
 		x.cancel(r.CancelReason)
+	case r.Status == StatusQueued && r.Ord == 0: // it waits for its turn
+		if _, err := c.unqueue(context.WithoutCancel(ctx), r, r.CancelReason); err != nil {
+			return r, err
+		}
+		return c.Runs.Run(ctx, runID)
 	}
 	return r, nil
 }
@@ -44,9 +51,12 @@ func (c *Coordinator) requestCancel(ctx context.Context, runID string, reason ev
 // run that is active is cancelled, and the next one is refused until that has ended.
 func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Binding, error) {
 	var before session.Binding
-	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+	var dropped []session.Dropped
+	b, err := c.mutate(ctx, sessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		before = b
-		return session.Clear(b, op), nil
+		n, d := session.Clear(b, op)
+		dropped = d
+		return n, nil
 	})
 	if errors.Is(err, session.ErrNotFound) {
 		return session.Binding{}, problem.NotFoundf("session")
@@ -54,11 +64,20 @@ func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Bind
 	if err != nil {
 		return session.Binding{}, err
 	}
+	ctx = context.WithoutCancel(ctx)
+	if before.Pending != nil {
+		c.recordInterrupt(ctx, b.Decided)
+	}
+	for _, d := range dropped { // what is not ended here is swept at the next start
+		if err := c.drop(ctx, d, event.CancelSessionCleared); err != nil {
+			c.Log.Warn("queued run of a cleared conversation not ended", "run", d.Run, "error", err)
+		}
+	}
 	if b.Draining != "" {
 		_, err := c.requestCancel(ctx, b.Draining, event.CancelSessionCleared)
 		return b, err
 	}
-	c.forget(context.WithoutCancel(ctx), before)
+	c.forget(ctx, before)
 	return b, nil
 }
 
@@ -68,6 +87,11 @@ func (c *Coordinator) forget(ctx context.Context, b session.Binding) {
 	if b.Sandbox != nil {
 		if err := c.Workers.Destroy(ctx, b.Sandbox.Addr); err != nil {
 			c.Log.Warn("worker of a cleared epoch not destroyed", "session", b.ID, "error", err)
+		}
+	}
+	if c.Blobs != nil {
+		if err := c.threads().Keep(ctx, b.ID, session.Head{}); err != nil {
+			c.Log.Warn("thread of a cleared epoch not removed", "session", b.ID, "error", err)
 		}
 	}
 	if err := c.Workers.ForgetState(ctx, b.ID, b.Epoch); err != nil {

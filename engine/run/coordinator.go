@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/blob"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/session"
+	"github.com/harness-engine/harness-engine/engine/thread"
 )
 
 // Limits of a coordinator; a zero field takes the default.
@@ -20,6 +22,8 @@ type Limits struct {
 	CancelGrace    time.Duration // for a worker to end a cancelled turn before it is destroyed; default 10 s
 	ReconnectFor   time.Duration // to reach a worker again before it counts as lost; default 30 s
 	IdleWorker     time.Duration // that a worker stays for a follow-up turn; default 10 min
+
+	InterruptDeadline time.Duration // for a person to decide, where the agent sets none; default 24 h
 }
 
 func (l Limits) withDefaults() Limits {
@@ -36,6 +40,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.CancelGrace, 10*time.Second)
 	def(&l.ReconnectFor, 30*time.Second)
 	def(&l.IdleWorker, 10*time.Minute)
+	def(&l.InterruptDeadline, 24*time.Hour)
 	return l
 }
 
@@ -49,13 +54,19 @@ type Options struct {
 	Harnesses    Harnesses
 	Workers      Workers
 	Capabilities Capabilities
-	Authz        authz.Checker // asked again before a recovered run is dispatched
-	Secret       []byte        // keys the digests that make ids, at least 32 bytes; the same on every replica
-	Boot         string        // nonce of this boot
+	Authz        authz.Checker         // asked again before a recovered run is dispatched
+	Secret       []byte                // keys the digests that make ids, at least 32 bytes; the same on every replica
+	Boot         string                // nonce of this boot
+	Blobs        blob.Store            // packed thread states; nil: none is committed
+	Changed      func(session.Binding) // called after each change of a binding that this engine makes; may be nil
+	Admit        func() error          // refuses new runs while the store has no room; may be nil
 	Limits       Limits
 	Now          func() time.Time
 	Log          *slog.Logger
 }
+
+// settleTimeout bounds the writes that follow a terminal event.
+const settleTimeout = 10 * time.Second
 
 // Coordinator admits runs and drives those that it holds the lease of.
 type Coordinator struct {
@@ -69,6 +80,9 @@ type Coordinator struct {
 	draining bool
 	live     map[string]*execution  // by run
 	idle     map[string]*time.Timer // by session
+	late     []session.Binding      // that became idle while draining
+
+	deadlines map[string]*time.Timer // of pending interrupts, by session
 }
 
 // New makes a coordinator. Call Recover before the first Start, and Drain at the end.
@@ -81,8 +95,20 @@ func New(o Options) *Coordinator {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	return &Coordinator{Options: o, ctx: ctx, stop: stop, live: map[string]*execution{}, idle: map[string]*time.Timer{}}
+	return &Coordinator{Options: o, ctx: ctx, stop: stop, live: map[string]*execution{},
+		idle: map[string]*time.Timer{}, deadlines: map[string]*time.Timer{}}
 }
+
+// mutate changes a binding and tells who watches.
+func (c *Coordinator) mutate(ctx context.Context, sessionID string, t session.Transition) (session.Binding, error) {
+	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, t)
+	if err == nil && c.Changed != nil {
+		c.Changed(b)
+	}
+	return b, err
+}
+
+func (c *Coordinator) threads() thread.Threads { return thread.Threads{Blobs: c.Blobs} }
 
 // launch drives the run under the lease until it has settled. A run that is already being driven is left alone, unless
 // this lease is a later one: then it is driven again afterwards.
@@ -114,6 +140,7 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 			delete(c.live, r.ID)
 			again := x.again
 			c.mu.Unlock()
+			close(x.left)
 			if again != nil {
 				c.launch(again.run, again.binding, false)
 			}
@@ -129,10 +156,40 @@ func (c *Coordinator) room() error {
 	if c.draining {
 		return problem.New(problem.Capacity, "the engine is shutting down").With("retryAfter", 1)
 	}
+	if c.Admit != nil {
+		if err := c.Admit(); err != nil {
+			return problem.New(problem.Capacity, "the engine has no room to store a run").With("retryAfter", 30).Because(err)
+		}
+	}
 	if len(c.live) >= c.Limits.MaxRuns {
 		return problem.New(problem.Capacity, "the engine drives %d runs already", len(c.live)).With("retryAfter", 5)
 	}
 	return nil
+}
+
+// settled waits until the run that holds a binding has been let go, where its log has ended already: between the
+// terminal and the release of the binding lie two writes, and a client that has seen the one must not be refused for the
+// other. It reports whether another look at the binding is worth it.
+func (c *Coordinator) settled(ctx context.Context, runID string) bool {
+	tail, err := c.Events.Tail(ctx, runID)
+	if err != nil || !tail.Terminal {
+		return false
+	}
+	c.mu.Lock()
+	x := c.live[runID]
+	c.mu.Unlock()
+	if x == nil {
+		return true
+	}
+	patience := time.NewTimer(settleTimeout)
+	defer patience.Stop()
+	select {
+	case <-x.left:
+		return true
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // idleLater ends the session's worker of that generation when no turn has followed in time.
@@ -143,7 +200,8 @@ func (c *Coordinator) idleLater(b session.Binding) {
 	gen, addr := b.Sandbox.Gen, b.Sandbox.Addr
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining {
+	if c.draining { // Drain ends it, when all runs have been let go
+		c.late = append(c.late, b)
 		return
 	}
 	if t := c.idle[b.ID]; t != nil {
@@ -165,7 +223,7 @@ func (c *Coordinator) idleLater(b session.Binding) {
 
 // retire takes an idle worker off its binding, then ends it.
 func (c *Coordinator) retire(ctx context.Context, sessionID string, gen int64, addr string) {
-	_, err := session.Mutate(ctx, c.Sessions, sessionID, c.Now, func(b session.Binding, op session.Op) (session.Binding, error) {
+	_, err := c.mutate(ctx, sessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		return session.Retire(b, gen, op)
 	})
 	if err != nil {
@@ -183,6 +241,9 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	c.draining = true
 	idle := c.idle
 	c.idle = map[string]*time.Timer{}
+	for _, t := range c.deadlines {
+		t.Stop()
+	}
 	c.mu.Unlock()
 	for sessionID, t := range idle {
 		t.Stop()
@@ -196,8 +257,11 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	go func() { c.work.Wait(); close(done) }()
 	select {
 	case <-done:
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	for _, b := range c.late { // nothing writes it any more
+		c.retire(ctx, b.ID, b.Sandbox.Gen, b.Sandbox.Addr)
+	}
+	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/harness-engine/harness-engine/engine/blob"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -40,6 +42,10 @@ type execution struct {
 	admitted int64  // lease generation that it was launched with
 	again    *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
 
+	inherit event.Inheritance         // from the run that it continues
+	asked   *event.InterruptRequested // what the run asks, as far as it is logged
+	left    chan struct{}             // closed when this engine has let go of the run
+
 	once     sync.Once
 	reason   event.CancelReason // set before stopped is closed
 	stopping chan struct{}      // closed when the run shall end
@@ -47,7 +53,7 @@ type execution struct {
 
 func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
 	l, _ := b.Lease()
-	return &execution{c: c, run: r, b: b, lease: l, admitted: l.Gen, stopping: make(chan struct{}),
+	return &execution{c: c, run: r, b: b, lease: l, admitted: l.Gen, stopping: make(chan struct{}), left: make(chan struct{}),
 		log: c.Log.With("run", r.ID, "session", b.ID, "lease_gen", l.Gen)}
 }
 
@@ -108,7 +114,12 @@ func (x *execution) steps(ctx context.Context) error {
 	case x.b.Draining == x.run.ID: // the engine that cleared the conversation died before it asked for the cancel
 		x.cancel(event.CancelSessionCleared)
 	}
+	inherit, err := x.inherited(ctx)
+	if err != nil {
+		return err
+	}
 	w, err := event.OpenWriter(ctx, event.WriterConfig{
+		Inherit: inherit, Logger: x.log,
 		Log: x.c.Events, Publish: x.c.Publish, RunID: x.run.ID, SessionID: x.run.SessionID,
 		Gen: x.lease.Gen, Nonce: x.c.Boot, Now: x.c.Now,
 	})
@@ -116,6 +127,12 @@ func (x *execution) steps(ctx context.Context) error {
 		return fmt.Errorf("failed to open the log of run %s: %w", x.run.ID, err)
 	}
 	if w.Ended() {
+		return x.settle(ctx)
+	}
+	if logged, err := x.logHead(ctx, w); err != nil || logged {
+		if err != nil {
+			return err
+		}
 		return x.settle(ctx)
 	}
 	var rt harness.Runtime
@@ -138,18 +155,22 @@ func (x *execution) steps(ctx context.Context) error {
 	if err := x.settle(ctx); err != nil {
 		return err
 	}
+	p.told(ctx)
 	return p.ack(ctx) // all is durable and settled: the worker may forget the run
 }
 
 // free gives the binding back for a run that must not run.
 func (x *execution) free(ctx context.Context) error {
 	err := x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Finish(b, x.lease, op)
+		return session.Finish(b, x.lease, x.c.Boot, op)
 	})
 	if errors.Is(err, session.ErrUnchanged) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return x.c.launchNext(ctx, x.b)
 }
 
 // begin seats the run on a worker, logs run.started and only then starts the turn. A run that cannot have a worker, or
@@ -174,7 +195,7 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 		x.log.Warn("no worker for the run", "error", problem.Detail(err))
 		return nil, x.stillborn(ctx, w, x.noWorker(err))
 	}
-	started := x.started()
+	started := x.c.started(x.run)
 	started.SandboxGeneration, started.WorkerInstance, started.Isolation = x.b.Sandbox.Gen, rt.Instance(), rt.Isolation()
 	if _, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: started}}}); err != nil {
 		_ = rt.Close()
@@ -187,24 +208,40 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 	return rt, nil
 }
 
+// inherited is what the run takes over from the one that it continues.
+func (x *execution) inherited(ctx context.Context) (event.Inheritance, error) {
+	if x.run.Continues == nil {
+		return event.Inheritance{}, nil
+	}
+	in, err := x.c.openAtEnd(ctx, x.run.Continues.Run)
+	x.inherit = in
+	return in, err
+}
+
 // started is run.started as far as it does not depend on a worker.
-func (x *execution) started() event.RunStarted {
-	s := event.RunStarted{Harness: x.run.Harness, AgentVersion: x.run.AgentVersion}
-	if d, ok := x.c.Harnesses.Descriptor(x.run.Harness); ok {
+func (c *Coordinator) started(r Run) event.RunStarted {
+	s := event.RunStarted{Harness: r.Harness, AgentVersion: r.AgentVersion}
+	if d, ok := c.Harnesses.Descriptor(r.Harness); ok {
 		s.AdapterVersion = d.AdapterVersion
+	}
+	if r.Continues != nil {
+		s.Continues = r.Continues.Run
 	}
 	return s
 }
 
 // stillborn logs a run that never had a worker: its start and its end in one chunk.
 func (x *execution) stillborn(ctx context.Context, w *event.Writer, terminal event.Data) error {
-	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: x.started()}, {Data: terminal}}})
+	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: x.c.started(x.run)}, {Data: terminal}}})
 	return err
 }
 
 // untouched is the thread state of a run that changed nothing.
 func (x *execution) untouched() event.ThreadState {
-	if x.b.SandboxGen == 0 {
+	switch {
+	case x.b.Head.Rev > 0:
+		return event.ThreadState{Durability: event.DurabilityCommitted, Revision: x.b.Head.Rev}
+	case x.b.SandboxGen == 0 || x.keepsState():
 		return event.ThreadState{Durability: event.DurabilityNone}
 	}
 	return event.ThreadState{Durability: event.DurabilityLocal}
@@ -253,6 +290,9 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 	defer cancel()
 	if x.b.Sandbox != nil {
 		rt, err := x.c.Workers.Attach(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr)
+		if err == nil {
+			err = x.sameHead(ctx, rt)
+		}
 		if err == nil || errors.Is(err, harness.ErrStaleLease) {
 			return rt, err
 		}
@@ -278,6 +318,24 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c, nil)
 }
 
+// sameHead makes sure that a warm worker holds the thread state that the binding knows. A worker that has run ahead, or
+// fallen behind, is not used: it is let go, and the caller replaces it.
+func (x *execution) sameHead(ctx context.Context, rt harness.Runtime) error {
+	keeper, ok := rt.(harness.StateKeeper)
+	if !ok || x.b.Head.Rev == 0 {
+		return nil
+	}
+	err := keeper.Commit(ctx, x.b.Head.ByRun, x.head())
+	if err != nil {
+		_ = rt.Close()
+	}
+	return err
+}
+
+func (x *execution) head() harness.Head {
+	return harness.Head{Rev: x.b.Head.Rev, Hash: x.b.Head.Hash}
+}
+
 // binding names whom the worker serves.
 func (x *execution) binding() harness.Binding {
 	b := harness.Binding{SessionID: x.b.ID, Epoch: x.epoch}
@@ -296,7 +354,7 @@ func (x *execution) replaceWorker(ctx context.Context) error {
 }
 
 func (x *execution) mutate(ctx context.Context, t session.Transition) error {
-	b, err := session.Mutate(ctx, x.c.Sessions, x.run.SessionID, x.c.now, t)
+	b, err := x.c.mutate(ctx, x.run.SessionID, t)
 	if err != nil {
 		return err
 	}
@@ -319,7 +377,13 @@ func (x *execution) startTurn(ctx context.Context, rt harness.Runtime, limit tim
 	if err != nil {
 		return fmt.Errorf("failed to mint the capability of run %s: %w", x.run.ID, err)
 	}
-	t := harness.Turn{RunID: x.run.ID, Text: x.run.Input.Text, Capability: capability, DeadlineMs: limit.Milliseconds()}
+	t := harness.Turn{RunID: x.run.ID, Text: x.run.Input.Text, Capability: capability, DeadlineMs: limit.Milliseconds(), Head: x.head()}
+	if k := x.run.Continues; k != nil {
+		t.Resume = &harness.Resume{RunID: k.Run, InterruptID: k.Interrupt, Revision: k.Revision, Decision: k.Decision, Inherit: x.inherit}
+	}
+	if t.Files, err = x.files(ctx); err != nil {
+		return err
+	}
 	pause := 20 * time.Millisecond
 	for attempt := 1; ; attempt++ {
 		err := rt.StartTurn(ctx, t)
@@ -331,6 +395,24 @@ func (x *execution) startTurn(ctx context.Context, rt harness.Runtime, limit tim
 		}
 		pause *= 2
 	}
+}
+
+// files reads the attachments of the message.
+func (x *execution) files(ctx context.Context) ([]harness.File, error) {
+	var out []harness.File
+	for _, a := range x.run.Input.Attachments {
+		body, _, err := x.c.Blobs.Open(ctx, blob.Attachments, a.Hash)
+		if err != nil {
+			return nil, fmt.Errorf("failed to open attachment %s: %w", a.ID, err)
+		}
+		data, err := io.ReadAll(io.LimitReader(body, harness.MaxFilesBytes+1))
+		_ = body.Close()
+		if err != nil {
+			return nil, fmt.Errorf("failed to read attachment %s: %w", a.ID, err)
+		}
+		out = append(out, harness.File{Name: a.Name, MediaType: a.MediaType, Data: data})
+	}
+	return out, nil
 }
 
 // recheck asks again what may have changed while nobody drove the run. It returns the terminal of a refused run.

@@ -2,10 +2,12 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
 
@@ -35,7 +37,10 @@ func (x *execution) projectStart(ctx context.Context, started event.RunStarted) 
 }
 
 // settle follows the logged terminal: project it, then free the binding, then what belongs to the worker.
+// It goes on while the engine shuts down, for a bounded time: what is left are a few writes.
 func (x *execution) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
 	ended, err := x.c.project(ctx, x.run.ID)
 	if err != nil {
 		return err
@@ -44,8 +49,8 @@ func (x *execution) settle(ctx context.Context) error {
 		return fmt.Errorf("run %s has no terminal to settle", x.run.ID)
 	}
 	worker := x.b.Sandbox
-	b, err := session.Mutate(ctx, x.c.Sessions, x.run.SessionID, x.c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Finish(b, x.lease, op)
+	b, err := x.c.mutate(ctx, x.run.SessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Finish(b, x.lease, x.c.Boot, op)
 	})
 	switch {
 	case errors.Is(err, session.ErrUnchanged):
@@ -57,10 +62,16 @@ func (x *execution) settle(ctx context.Context) error {
 		old := b
 		old.Epoch, old.Sandbox = x.epoch, worker
 		x.c.forget(ctx, old)
-		return nil
+		return x.c.launchNext(ctx, b)
 	}
+	if x.keepsState() {
+		if err := x.c.threads().Keep(ctx, b.ID, b.Head); err != nil {
+			x.log.Warn("older states of the thread not removed", "error", err)
+		}
+	}
+	x.c.expireLater(b)
 	x.c.idleLater(b)
-	return nil
+	return x.c.launchNext(ctx, b)
 }
 
 // project brings a run document up to its log's terminal; false where the log has none. It is a pure function of the
@@ -97,6 +108,7 @@ type projection struct {
 	terminal event.Event
 	raw      []byte
 	usage    *event.UsageUpdated
+	asked    *event.InterruptRequested
 	text     []event.Event // what the agent said at the root
 }
 
@@ -130,6 +142,8 @@ func (p *projection) add(e event.Event) {
 	switch d := e.Data.(type) {
 	case event.RunStarted:
 		p.started, p.begin = d, e
+	case event.InterruptRequested:
+		p.asked = &d
 	case event.UsageUpdated:
 		if len(e.Namespace) == 0 {
 			p.usage = &d
@@ -157,6 +171,12 @@ func (p projection) into(r *Run) {
 	r.Status = statuses[p.terminal.Type()]
 	r.Isolation, r.StartedAt, r.EndedAt = p.started.Isolation, &begin, &end
 	r.LastSequence, r.Terminal, r.Usage = p.terminal.Sequence, p.raw, p.usage
+	if r.Status == StatusInterrupted && p.asked != nil {
+		raw, err := json.Marshal(p.asked)
+		if err == nil { // it was encoded before
+			r.Interrupt = &Interrupt{ID: id.OfInterrupt(r.ID), Revision: p.asked.Revision, Deadline: p.asked.Deadline, Request: raw}
+		}
+	}
 	r.Output, r.OutputTruncated = nil, false
 	room := maxOutputBytes
 	for _, m := range event.FoldMessages(p.text) {

@@ -29,6 +29,8 @@ type pump struct {
 	w     *event.Writer
 	rt    harness.Runtime
 	taken int64 // last source event that is in the log
+
+	committed harness.Head // what the state of the run's end became; zero: nothing
 }
 
 // source is one reading of the journal.
@@ -255,7 +257,7 @@ func (p *pump) take(ctx context.Context, batch []harness.SourceEvent) (done bool
 			if p.w.Ended() { // the events before it ended the run as invalid
 				return true, nil
 			}
-			return true, p.append(ctx, batch[i:i+1])
+			return true, p.finish(ctx, e)
 		}
 	}
 	if err := p.append(ctx, batch); err != nil {
@@ -313,14 +315,17 @@ func (p *pump) append(ctx context.Context, batch []harness.SourceEvent) error {
 		}
 		return p.append(ctx, batch[half:])
 	case errors.As(err, &invalid):
-		return p.end(ctx, event.RunError{Code: event.CodeEventInvalid, Message: "the harness sent an event that breaks the protocol",
-			Category: event.CategoryProtocol, SideEffects: event.SideEffectsPossible}, err)
+		return p.end(ctx, invalidEvent(), err)
 	}
 	return err
 }
 
 // lost ends the run whose worker is gone: it may have done more than the log shows.
 func (p *pump) lost(ctx context.Context, cause error) error {
+	if p.x.keepsState() {
+		return p.end(ctx, event.RunError{Code: codeUncertain, Message: "the worker that ran the turn was lost; the next turn goes on from the turn before, and what this one did outside is not known",
+			Category: event.CategoryUnavailable, SideEffects: event.SideEffectsPossible}, cause)
+	}
 	return p.end(ctx, event.RunError{Code: codeWorkerLost, Message: "the worker that ran the turn was lost; its last work may not be shown",
 		Category: event.CategoryUnavailable, Retryable: false, SideEffects: event.SideEffectsPossible}, cause)
 }
@@ -347,7 +352,11 @@ func (x *execution) giveUp(ctx context.Context, w *event.Writer, terminal event.
 			x.log.Warn("worker not destroyed", "addr", old.Addr, "error", err)
 		}
 	}
-	uncertain := event.ThreadState{Durability: event.DurabilityUncertain}
+	// A head that was committed before we could know of it: its terminal is the truth.
+	if logged, err := x.logHead(ctx, w); logged || err != nil {
+		return err
+	}
+	uncertain := event.ThreadState{Durability: event.DurabilityUncertain, Revision: x.b.Head.Rev}
 	switch t := terminal.(type) {
 	case event.RunError:
 		t.Thread = uncertain

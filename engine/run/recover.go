@@ -20,17 +20,21 @@ const sweepPage = 200
 // It returns when every lease is taken; the runs go on by themselves. It must be called before the first Start.
 func (c *Coordinator) Recover(ctx context.Context) error {
 	var claims []claim
+	keep := map[string]bool{} // workers that serve somebody
 	for after := ""; ; {
 		ids, err := c.Sessions.BusySessions(ctx, after, sweepPage)
 		if err != nil {
 			return fmt.Errorf("failed to list busy sessions: %w", err)
 		}
 		for _, sessionID := range ids {
-			taken, ok, err := c.takeOver(ctx, sessionID)
+			taken, err := c.takeOver(ctx, sessionID)
 			if err != nil {
 				return err
 			}
-			if ok {
+			if s := taken.binding.Sandbox; s != nil {
+				keep[s.Addr] = true
+			}
+			if taken.run.ID != "" {
 				claims = append(claims, taken)
 			}
 			after = sessionID
@@ -39,15 +43,22 @@ func (c *Coordinator) Recover(ctx context.Context) error {
 			break
 		}
 	}
-	if err := c.sweepUnfinished(ctx, claims); err != nil {
+	decided, err := c.sweepUnfinished(ctx, claims)
+	if err != nil {
 		return err
 	}
 	// Before any run is driven on: a worker that one of them starts is not a left-over.
-	if err := c.sweepWorkers(ctx, claims); err != nil {
+	if err := c.sweepWorkers(ctx, keep); err != nil {
 		return err
 	}
 	for _, taken := range claims {
 		c.launch(taken.run, taken.binding, true)
+	}
+	for _, r := range decided {
+		_, err := c.admitResume(ctx, r)
+		if _, refused := problem.As(err); err != nil && !refused {
+			return err
+		}
 	}
 	return nil
 }
@@ -58,31 +69,32 @@ type claim struct {
 	binding session.Binding
 }
 
-// takeOver claims the lease of a busy binding's run; false where there is nothing to drive on.
-func (c *Coordinator) takeOver(ctx context.Context, sessionID string) (claim, bool, error) {
-	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+// takeOver claims the lease of a busy binding's run. The claim has no run where the binding only waits for a person.
+func (c *Coordinator) takeOver(ctx context.Context, sessionID string) (claim, error) {
+	b, err := c.mutate(ctx, sessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		if b.Active == nil {
 			return b, session.ErrNotActive
 		}
 		return session.Claim(b, b.Active.Run, c.Boot, op)
 	})
 	if errors.Is(err, session.ErrNotActive) {
-		return claim{}, false, nil
+		c.expireLater(b)
+		return claim{binding: b}, nil
 	}
 	if err != nil {
-		return claim{}, false, err
+		return claim{}, err
 	}
 	r, err := c.Runs.Run(ctx, b.Active.Run)
 	if err != nil {
-		return claim{}, false, fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
+		return claim{}, fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
 	}
 	c.Log.Info("run taken over", "run", r.ID, "session", b.ID, "status", r.Status, "lease_gen", b.Active.Gen)
-	return claim{run: r, binding: b}, true, nil
+	return claim{run: r, binding: b}, nil
 }
 
 // sweepUnfinished settles runs that no busy binding knows of: the terminal is logged but not projected, or the
 // admission was cut off before the binding.
-func (c *Coordinator) sweepUnfinished(ctx context.Context, claims []claim) error {
+func (c *Coordinator) sweepUnfinished(ctx context.Context, claims []claim) (decided []Run, err error) {
 	driven := map[string]bool{}
 	for _, taken := range claims {
 		driven[taken.run.ID] = true
@@ -90,11 +102,25 @@ func (c *Coordinator) sweepUnfinished(ctx context.Context, claims []claim) error
 	for after := ""; ; {
 		runs, err := c.Runs.UnfinishedRuns(ctx, after, sweepPage)
 		if err != nil {
-			return fmt.Errorf("failed to list unfinished runs: %w", err)
+			return nil, fmt.Errorf("failed to list unfinished runs: %w", err)
 		}
 		for _, r := range runs {
 			after = r.ID
 			if driven[r.ID] {
+				continue
+			}
+			if r.Status == StatusAdmitting && r.Continues != nil { // its decision was accepted: it is taken, or refused for good
+				decided = append(decided, r)
+				continue
+			}
+			if r.Status == StatusQueued {
+				ended, err := c.project(ctx, r.ID)
+				if err == nil && !ended {
+					err = c.sweepDropped(ctx, r)
+				}
+				if err != nil {
+					return nil, err
+				}
 				continue
 			}
 			if r.Status == StatusAdmitting {
@@ -103,33 +129,27 @@ func (c *Coordinator) sweepUnfinished(ctx context.Context, claims []claim) error
 				}
 				_, err := c.reject(ctx, r, Refusal{Code: string(problem.Capacity), Message: "the engine stopped before the run was admitted"})
 				if _, refused := problem.As(err); err != nil && !refused {
-					return err
+					return nil, err
 				}
 				continue
 			}
 			ended, err := c.project(ctx, r.ID)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !ended {
 				c.Log.Error("integrity: run is unfinished, but its session does not hold it", "run", r.ID, "session", r.SessionID)
 			}
 		}
 		if len(runs) < sweepPage {
-			return nil
+			return decided, nil
 		}
 	}
 }
 
-// sweepWorkers ends workers that serve no busy binding. An idle conversation loses its warm worker by that, and
+// sweepWorkers ends workers that serve neither a run nor a person who decides. An idle conversation loses its warm worker by that, and
 // nothing else: its state is kept apart from it.
-func (c *Coordinator) sweepWorkers(ctx context.Context, claims []claim) error {
-	keep := map[string]bool{}
-	for _, taken := range claims {
-		if s := taken.binding.Sandbox; s != nil {
-			keep[s.Addr] = true
-		}
-	}
+func (c *Coordinator) sweepWorkers(ctx context.Context, keep map[string]bool) error {
 	addrs, err := c.Workers.List(ctx)
 	if err != nil {
 		return fmt.Errorf("failed to list workers: %w", err)

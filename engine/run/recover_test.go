@@ -137,7 +137,7 @@ func TestRecoverCutOffAdmissions(t *testing.T) {
 			if err := w.store.InsertSession(w.ctx, b); err != nil {
 				t.Fatal(err)
 			}
-			b, err := session.Admit(b, r.ID, "dead engine", session.Pin{AgentVersion: 1, Harness: "scripted"}, session.Op{ID: "y", Now: time.Now()})
+			b, err := session.Admit(b, r.ID, "dead engine", session.Pin{AgentVersion: 1, Harness: "scripted"}, session.Reject, session.Op{ID: "y", Now: time.Now()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,8 @@ func TestRecoverCutOffAdmissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.store.UpdateSession(w.ctx, session.Clear(b, session.Op{ID: "z", Now: time.Now()})); err != nil {
+	b, _ = session.Clear(b, session.Op{ID: "z", Now: time.Now()})
+	if err := w.store.UpdateSession(w.ctx, b); err != nil {
 		t.Fatal(err)
 	}
 	e.leave()

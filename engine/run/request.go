@@ -23,13 +23,13 @@ const (
 )
 
 // BusyPolicy says what becomes of a start while another run of the conversation is active.
-type BusyPolicy string
+type BusyPolicy = session.Policy
 
-// Busy policies. Only BusyReject is built.
+// Busy policies.
 const (
-	BusyReject    BusyPolicy = "REJECT"
-	BusyEnqueue   BusyPolicy = "ENQUEUE"
-	BusyInterrupt BusyPolicy = "INTERRUPT"
+	BusyReject    = session.Reject
+	BusyEnqueue   = session.Enqueue
+	BusyInterrupt = session.Interrupt
 )
 
 // StartRequest asks for a run. The caller's right to use the agent has been checked.
@@ -61,10 +61,8 @@ func (r StartRequest) check() error {
 		return err
 	}
 	switch r.Policy {
-	case BusyReject, "":
+	case BusyReject, BusyEnqueue, BusyInterrupt, "":
 		return nil
-	case BusyEnqueue, BusyInterrupt:
-		return problem.New(problem.CapabilityUnsupported, "busy policy %s is not available, use %s", r.Policy, BusyReject)
 	}
 	return problem.Field("input.busyPolicy", "is not a busy policy")
 }
@@ -101,7 +99,11 @@ func checkName(field, s string, most int) error {
 
 // digest is over everything that makes a repeated key the same request.
 func (r StartRequest) digest() string {
-	raw, err := json.Marshal([]string{r.AgentID, r.ConversationID, r.Text, string(r.Policy)})
+	parts := []string{r.AgentID, r.ConversationID, r.Text, string(r.Policy)}
+	for _, a := range r.Attachments {
+		parts = append(parts, a.ID)
+	}
+	raw, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings always marshal
 	}

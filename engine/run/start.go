@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
-	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/session"
@@ -29,7 +29,7 @@ func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) 
 	}
 	r := Run{
 		ID: id.New(id.Run), Rev: 1, Status: StatusAdmitting, Environment: req.Caller.Environment, Subject: req.Caller.Subject,
-		AgentID: req.AgentID, Input: Input{Text: req.Text}, IdempotencyKey: req.IdempotencyKey, RequestDigest: req.digest(),
+		AgentID: req.AgentID, Input: Input{Text: req.Text, Attachments: req.Attachments}, IdempotencyKey: req.IdempotencyKey, RequestDigest: req.digest(),
 		CreatedAt: c.now(),
 	}
 	if req.IdempotencyKey != "" {
@@ -49,9 +49,9 @@ func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) 
 	if key.ConversationID == "" {
 		key.ConversationID = r.ID
 	}
-	r.SessionID = id.Keyed(id.Session, c.Secret, key.Environment, key.Subject, key.AgentID, key.ConversationID)
+	r.SessionID = c.sessionOf(key)
 
-	pin, err := c.admissible(ctx, r)
+	pin, err := c.admissible(ctx, r, req.Policy)
 	if err != nil {
 		return Run{}, err
 	}
@@ -71,7 +71,7 @@ func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) 
 	case err != nil:
 		return Run{}, err
 	}
-	return c.admit(ctx, r, key, pin)
+	return c.admit(ctx, r, key, pin, req.Policy)
 }
 
 // repeated answers a start whose key is taken.
@@ -87,7 +87,7 @@ func (c *Coordinator) repeated(ctx context.Context, found, asked Run) (Run, erro
 
 // admissible checks what can refuse a run before anything is written, and returns the version to run: the one that
 // the conversation is pinned to, else the agent's current one.
-func (c *Coordinator) admissible(ctx context.Context, r Run) (session.Pin, error) {
+func (c *Coordinator) admissible(ctx context.Context, r Run, policy BusyPolicy) (session.Pin, error) {
 	a, err := c.Agents.Agent(ctx, r.AgentID)
 	if errors.Is(err, agent.ErrNotFound) || problem.Is(err, problem.NotFound) || (err == nil && (a.State != agent.StateActive || a.Environment != r.Environment)) {
 		return session.Pin{}, problem.NotFoundf("agent")
@@ -97,9 +97,12 @@ func (c *Coordinator) admissible(ctx context.Context, r Run) (session.Pin, error
 	}
 	pin := session.Pin{AgentVersion: a.Version}
 	b, err := c.Sessions.Session(ctx, r.SessionID)
+	if err == nil && b.Active != nil && b.Active.Run != r.ID && c.settled(ctx, b.Active.Run) {
+		b, err = c.Sessions.Session(ctx, r.SessionID)
+	}
 	switch {
 	case err == nil:
-		if b.Active != nil && b.Active.Run != r.ID && r.IdempotencyKey == "" {
+		if b.Active != nil && b.Active.Run != r.ID && r.IdempotencyKey == "" && policy == BusyReject {
 			return session.Pin{}, refusal(busy(b.Active.Run))
 		}
 		if b.AgentVersion != 0 {
@@ -109,15 +112,33 @@ func (c *Coordinator) admissible(ctx context.Context, r Run) (session.Pin, error
 		return session.Pin{}, fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
 	}
 	if pin.Harness == "" {
-		v, err := c.Agents.Version(ctx, r.AgentID, pin.AgentVersion)
-		if err != nil {
-			return session.Pin{}, fmt.Errorf("failed to read version %d of agent %s: %w", pin.AgentVersion, r.AgentID, err)
-		}
-		if pin.Harness = v.Blueprint.Harness.ID; pin.Harness == "" {
-			pin.Harness = harness.Default
+		if pin, err = c.harnessOf(ctx, r.AgentID, pin); err != nil {
+			return pin, err
 		}
 	}
 	return pin, c.Harnesses.Ready(ctx, pin.Harness)
+}
+
+// harnessOf completes a pin with the harness of its version.
+func (c *Coordinator) harnessOf(ctx context.Context, agentID string, pin session.Pin) (session.Pin, error) {
+	v, err := c.Agents.Version(ctx, agentID, pin.AgentVersion)
+	if err != nil {
+		return pin, fmt.Errorf("failed to read version %d of agent %s: %w", pin.AgentVersion, agentID, err)
+	}
+	pin.Harness = v.Blueprint.HarnessID()
+	return pin, nil
+}
+
+// pin is what a run of the conversation runs now.
+func (c *Coordinator) pin(ctx context.Context, r Run, b session.Binding) (session.Pin, error) {
+	if b.AgentVersion != 0 {
+		return session.Pin{AgentVersion: b.AgentVersion, Harness: b.Harness}, nil
+	}
+	a, err := c.Agents.Agent(ctx, r.AgentID)
+	if err != nil {
+		return session.Pin{}, fmt.Errorf("failed to read agent %s: %w", r.AgentID, err)
+	}
+	return c.harnessOf(ctx, r.AgentID, session.Pin{AgentVersion: a.Version})
 }
 
 // insert writes the admitting run; an unknown outcome is resolved by the key.
@@ -134,20 +155,32 @@ func (c *Coordinator) insert(ctx context.Context, r Run) error {
 }
 
 // admit takes an ADMITTING run to QUEUED or REJECTED. It may be called again, and by two callers at once.
-func (c *Coordinator) admit(ctx context.Context, r Run, key session.Key, pin session.Pin) (Run, error) {
+func (c *Coordinator) admit(ctx context.Context, r Run, key session.Key, pin session.Pin, policy BusyPolicy) (Run, error) {
 	if err := c.Sessions.InsertSession(ctx, session.New(r.SessionID, key, session.Op{ID: id.New("op"), Now: c.now()})); err != nil &&
 		!errors.Is(err, session.ErrExists) && !errors.Is(err, session.ErrUnknownOutcome) {
 		return Run{}, fmt.Errorf("failed to insert session %s: %w", r.SessionID, err)
 	}
-	b, err := session.Mutate(ctx, c.Sessions, r.SessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Admit(b, r.ID, c.Boot, pin, op)
+	var before session.Binding
+	b, err := c.mutate(ctx, r.SessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
+		before = b
+		return session.Admit(b, r.ID, c.Boot, pin, policy, op)
 	})
 	var other *session.BusyError
 	switch {
 	case errors.As(err, &other):
-		return c.reject(ctx, r, busy(other.Run))
+		why := busy(other.Run)
+		if other.Full {
+			why.Message = fmt.Sprintf("%d runs of the conversation wait already", session.MaxQueue)
+		}
+		return c.reject(ctx, r, why)
 	case err != nil && !errors.Is(err, session.ErrUnchanged):
 		return Run{}, err
+	}
+	if before.Pending != nil && b.Pending == nil {
+		c.recordInterrupt(ctx, b.Decided)
+	}
+	if b.Active == nil || b.Active.Run != r.ID {
+		return c.admittedToQueue(ctx, r, b, policy)
 	}
 	queued, err := c.queue(ctx, r, b)
 	if b.Active.Owner == c.Boot { // whatever became of queue: the binding is taken, and the execution uses or frees it
@@ -162,10 +195,28 @@ func (c *Coordinator) admit(ctx context.Context, r Run, key session.Key, pin ses
 	return queued, nil
 }
 
+// admittedToQueue answers for a run that waits. One that is to interrupt the active run asks for that run's end.
+func (c *Coordinator) admittedToQueue(ctx context.Context, r Run, b session.Binding, policy BusyPolicy) (Run, error) {
+	queued, err := c.enqueued(ctx, r, b)
+	if err != nil {
+		return Run{}, err
+	}
+	if queued.Status == StatusRejected {
+		_, err := c.unqueue(ctx, r, event.CancelSuperseded)
+		return Run{}, errors.Join(refusal(*queued.Refusal), err)
+	}
+	if policy == BusyInterrupt && b.Active != nil {
+		if _, err := c.requestCancel(ctx, b.Active.Run, event.CancelSuperseded); err != nil {
+			return Run{}, err
+		}
+	}
+	return queued, nil
+}
+
 // queue writes what admission decided into the run document, once.
 func (c *Coordinator) queue(ctx context.Context, r Run, b session.Binding) (Run, error) {
 	return c.update(ctx, r.ID, func(r *Run) bool {
-		if r.Status != StatusAdmitting {
+		if r.Status != StatusAdmitting && (r.Status != StatusQueued || r.Ord != 0) {
 			return false
 		}
 		r.Status, r.Ord, r.Epoch = StatusQueued, b.Active.Ord, b.Active.Epoch

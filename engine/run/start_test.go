@@ -57,17 +57,15 @@ func TestBadInput(t *testing.T) {
 		field string
 		code  problem.Code
 	}{
-		"empty text":         {run.StartRequest{Text: " \n"}, "input.message.text", problem.BadUserInput},
-		"long text":          {run.StartRequest{Text: strings.Repeat("x", run.MaxTextBytes+1)}, "input.message.text", problem.BadUserInput},
-		"bad utf-8":          {run.StartRequest{Text: "a\xff"}, "input.message.text", problem.BadUserInput},
-		"nul in text":        {run.StartRequest{Text: "a\x00b"}, "input.message.text", problem.BadUserInput},
-		"long conversation":  {run.StartRequest{Text: "x", ConversationID: strings.Repeat("x", 129)}, "input.conversationId", problem.BadUserInput},
-		"newline in name":    {run.StartRequest{Text: "x", ConversationID: "a\nb"}, "input.conversationId", problem.BadUserInput},
-		"bidi in name":       {run.StartRequest{Text: "x", ConversationID: "a\u202eb"}, "input.conversationId", problem.BadUserInput},
-		"long key":           {run.StartRequest{Text: "x", IdempotencyKey: strings.Repeat("x", 129)}, "input.idempotencyKey", problem.BadUserInput},
-		"unknown policy":     {run.StartRequest{Text: "x", Policy: "SOMETIMES"}, "input.busyPolicy", problem.BadUserInput},
-		"policy not built":   {run.StartRequest{Text: "x", Policy: run.BusyEnqueue}, "", problem.CapabilityUnsupported},
-		"interrupt no built": {run.StartRequest{Text: "x", Policy: run.BusyInterrupt}, "", problem.CapabilityUnsupported},
+		"empty text":        {run.StartRequest{Text: " \n"}, "input.message.text", problem.BadUserInput},
+		"long text":         {run.StartRequest{Text: strings.Repeat("x", run.MaxTextBytes+1)}, "input.message.text", problem.BadUserInput},
+		"bad utf-8":         {run.StartRequest{Text: "a\xff"}, "input.message.text", problem.BadUserInput},
+		"nul in text":       {run.StartRequest{Text: "a\x00b"}, "input.message.text", problem.BadUserInput},
+		"long conversation": {run.StartRequest{Text: "x", ConversationID: strings.Repeat("x", 129)}, "input.conversationId", problem.BadUserInput},
+		"newline in name":   {run.StartRequest{Text: "x", ConversationID: "a\nb"}, "input.conversationId", problem.BadUserInput},
+		"bidi in name":      {run.StartRequest{Text: "x", ConversationID: "a\u202eb"}, "input.conversationId", problem.BadUserInput},
+		"long key":          {run.StartRequest{Text: "x", IdempotencyKey: strings.Repeat("x", 129)}, "input.idempotencyKey", problem.BadUserInput},
+		"unknown policy":    {run.StartRequest{Text: "x", Policy: "SOMETIMES"}, "input.busyPolicy", problem.BadUserInput},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := e.Start(w.ctx, w.request(c.req))

@@ -75,6 +75,7 @@ const MaxQueue = 16
 // Queued is a run that waits for its turn.
 type Queued struct {
 	Run string `json:"run"`
+	Pin Pin    `json:"pin"` // what it runs, where its epoch has no pin by then
 }
 
 // Errors of a Store.

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -19,12 +20,19 @@ var (
 	ErrFenced = errors.New("session: fenced by a higher lease generation")
 	// ErrNotActive: the run is not the active one.
 	ErrNotActive = errors.New("session: run is not active")
+	// ErrCleared: the run's epoch is over; nothing of it is kept.
+	ErrCleared = errors.New("session: epoch is over")
+	// ErrWorker: the state is not of the worker that serves the binding, or does not follow the head.
+	ErrWorker = errors.New("session: state of another worker or revision")
 	// ErrUnchanged: the binding already is what the transition would make of it; there is nothing to write.
 	ErrUnchanged = errors.New("session: unchanged")
 )
 
-// BusyError: another run is active, or one of an older epoch is still draining.
-type BusyError struct{ Run string }
+// BusyError: another run is active or queued, or one of an older epoch is still draining.
+type BusyError struct {
+	Run  string
+	Full bool // the queue has no room
+}
 
 func (e *BusyError) Error() string { return fmt.Sprintf("session: busy with %s", e.Run) }
 
@@ -61,23 +69,46 @@ func (b Binding) Lease() (Lease, bool) {
 	return Lease{Run: b.Active.Run, Gen: b.Active.Gen}, true
 }
 
-// Admit makes run the active one under a new lease of owner and pins the version where the epoch has none yet. A run
-// that is active already is ErrUnchanged; any other active or draining run is *BusyError.
-func Admit(b Binding, run, owner string, pin Pin, op Op) (Binding, error) {
-	if b.Active != nil {
-		if b.Active.Run == run {
-			return b, ErrUnchanged
+// Policy says what becomes of a run that finds the conversation busy.
+type Policy string
+
+// Policies.
+const (
+	Reject    Policy = "REJECT"    // it is refused
+	Enqueue   Policy = "ENQUEUE"   // it waits behind the others
+	Interrupt Policy = "INTERRUPT" // it waits before the others, and the active run is to be cancelled
+)
+
+// Admit makes run the active one under a new lease of owner, or queues it as the policy says. An interrupt that waits
+// for a decision is superseded by a run that becomes active; queued runs wait for it. ErrUnchanged when the run is
+// active or queued already, *BusyError when it is refused.
+func Admit(b Binding, run, owner string, pin Pin, policy Policy, op Op) (Binding, error) {
+	if b.holds(run) {
+		return b, ErrUnchanged
+	}
+	if b.Active == nil && (len(b.Queue) == 0 || policy == Interrupt) {
+		n := b.next(op)
+		if n.Pending != nil {
+			n.settle(Superseded)
 		}
-		return b, &BusyError{Run: b.Active.Run}
+		n.activate(Queued{Run: run, Pin: pin}, owner)
+		return n, nil
+	}
+	if policy == Reject || len(b.Queue) >= MaxQueue {
+		return b, &BusyError{Run: b.ahead(), Full: policy != Reject}
 	}
 	n := b.next(op)
-	n.LeaseGen++
-	if n.AgentVersion == 0 {
-		n.AgentVersion, n.Harness = pin.AgentVersion, pin.Harness
+	if policy == Interrupt {
+		n.Queue = append([]Queued{{Run: run, Pin: pin}}, b.Queue...)
+	} else {
+		n.Queue = append(slices.Clone(b.Queue), Queued{Run: run, Pin: pin})
 	}
-	n.Active = &Active{Run: run, Ord: n.NextOrd, Epoch: n.Epoch, Pin: Pin{n.AgentVersion, n.Harness}, Gen: n.LeaseGen, Owner: owner}
-	n.NextOrd++
 	return n, nil
+}
+
+// holds says whether the run is active or queued.
+func (b Binding) holds(run string) bool {
+	return b.Active != nil && b.Active.Run == run || b.Queued(run) >= 0
 }
 
 // Claim takes the active run over under a higher lease generation.
@@ -147,9 +178,10 @@ func Retire(b Binding, gen int64, op Op) (Binding, error) {
 	return n, nil
 }
 
-// Finish frees the binding after the run's terminal is in its log. ErrUnchanged when the run is not active (it was
-// freed before); ErrFenced when another engine holds it. A draining run takes its epoch's worker with it.
-func Finish(b Binding, l Lease, op Op) (Binding, error) {
+// Finish frees the binding after the run's terminal is in its log and gives it to the head of the queue, under a lease
+// of owner. ErrUnchanged when the run is not active (it was freed before); ErrFenced when another engine holds it. A
+// draining run takes its epoch's worker with it.
+func Finish(b Binding, l Lease, owner string, op Op) (Binding, error) {
 	switch err := b.held(l); {
 	case errors.Is(err, ErrNotActive):
 		return b, ErrUnchanged
@@ -161,13 +193,21 @@ func Finish(b Binding, l Lease, op Op) (Binding, error) {
 		n.Sandbox = nil
 	}
 	n.Active, n.Draining = nil, ""
+	n.activateNext(owner)
 	return n, nil
 }
 
-// Clear begins a new epoch: nothing is pinned, queued or remembered. A run that is active drains: the binding is busy
-// until its terminal is logged, and the worker stays with it.
-func Clear(b Binding, op Op) Binding {
+// Clear begins a new epoch: nothing is pinned, queued, asked or remembered. A run that is active drains: the binding is
+// busy until its terminal is logged, and the worker stays with it. The runs that were queued are returned.
+func Clear(b Binding, op Op) (Binding, []Dropped) {
 	n := b.next(op)
+	var dropped []Dropped
+	for _, q := range b.Queue {
+		dropped = append(dropped, n.drop(q))
+	}
+	if n.Pending != nil {
+		n.settle(Cleared)
+	}
 	n.Epoch++
 	n.AgentVersion, n.Harness = 0, ""
 	n.Queue = nil
@@ -177,26 +217,5 @@ func Clear(b Binding, op Op) Binding {
 	} else {
 		n.Sandbox = nil
 	}
-	return n
-}
-
-// Check verifies the invariants of a binding document; it is what `verify` and the property tests ask.
-func (b Binding) Check() error {
-	switch {
-	case b.ID == "" || b.Rev < 1 || b.Epoch < 1 || b.NextOrd < 1:
-		return fmt.Errorf("session %q: id, revision, epoch or order is missing", b.ID)
-	case b.Active != nil && (b.Active.Run == "" || b.Active.Gen > b.LeaseGen || b.Active.Gen < 1):
-		return fmt.Errorf("session %s: active run has lease generation %d of %d", b.ID, b.Active.Gen, b.LeaseGen)
-	case b.Active != nil && (b.Active.Ord < 1 || b.Active.Ord >= b.NextOrd):
-		return fmt.Errorf("session %s: active run has order %d, next is %d", b.ID, b.Active.Ord, b.NextOrd)
-	case b.Active != nil && (b.Draining != "") != (b.Active.Epoch < b.Epoch):
-		return fmt.Errorf("session %s: active run of epoch %d, binding of %d, draining %q", b.ID, b.Active.Epoch, b.Epoch, b.Draining)
-	case b.Active != nil && b.Active.Pin.AgentVersion == 0:
-		return fmt.Errorf("session %s: active run without a pinned version", b.ID)
-	case b.Draining != "" && (b.Active == nil || b.Active.Run != b.Draining):
-		return fmt.Errorf("session %s: draining %s, which is not active", b.ID, b.Draining)
-	case b.Sandbox != nil && (b.Sandbox.Gen < 1 || b.Sandbox.Gen > b.SandboxGen || b.Sandbox.Addr == ""):
-		return fmt.Errorf("session %s: worker generation %d of %d", b.ID, b.Sandbox.Gen, b.SandboxGen)
-	}
-	return nil
+	return n, dropped
 }

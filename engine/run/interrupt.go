@@ -1,0 +1,175 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/session"
+)
+
+// withDeadline gives a request without a deadline the agent's, by the engine's clock.
+func (x *execution) withDeadline(ctx context.Context, events []event.Event) []event.Event {
+	out := append([]event.Event(nil), events...)
+	for i, e := range out {
+		if d, ok := e.Data.(event.InterruptRequested); ok && d.Deadline == nil {
+			limit := x.c.Limits.InterruptDeadline
+			if v, err := x.c.Agents.Version(ctx, x.run.AgentID, x.run.AgentVersion); err == nil && v.Blueprint.Limits.InterruptSeconds > 0 {
+				limit = time.Duration(v.Blueprint.Limits.InterruptSeconds) * time.Second
+			}
+			at := x.c.now().Add(limit)
+			d.Deadline = &at
+			out[i].Data = d
+		}
+	}
+	return out
+}
+
+// pending is the interrupt that the events end the run in; nil where they do not. The request may have been logged
+// before.
+func (x *execution) pending(events []event.Event) *session.Pending {
+	if events[len(events)-1].Type() != event.TypeRunInterrupted {
+		return nil
+	}
+	for _, e := range events {
+		if d, ok := e.Data.(event.InterruptRequested); ok {
+			x.asked = &d
+		}
+	}
+	if x.asked == nil {
+		return nil
+	}
+	raw, err := json.Marshal(x.asked)
+	if err != nil {
+		return nil // it was encoded before
+	}
+	return &session.Pending{Interrupt: id.OfInterrupt(x.run.ID), Run: x.run.ID, Revision: x.asked.Revision, Deadline: x.asked.Deadline, Request: raw}
+}
+
+// recordInterrupt shows in the interrupted run what became of its interrupt. The binding is the authority: StatusIn
+// tells the truth also where this has not happened.
+func (c *Coordinator) recordInterrupt(ctx context.Context, d *session.Decided) {
+	if d == nil {
+		return
+	}
+	runID, ok := id.RunOfInterrupt(d.Interrupt)
+	if !ok {
+		return
+	}
+	_, err := c.update(ctx, runID, func(r *Run) bool {
+		if r.Interrupt == nil || r.Interrupt.Settled != "" {
+			return false
+		}
+		changed := *r.Interrupt
+		changed.Settled, changed.ResumedBy = d.How, d.Run
+		r.Interrupt = &changed
+		return true
+	})
+	if err != nil {
+		c.Log.Warn("settled interrupt not recorded", "run", runID, "error", err)
+	}
+}
+
+// SettledIn is what became of the interrupt, by the binding that decides; empty while it waits.
+func (i Interrupt) SettledIn(b session.Binding) session.Settlement {
+	switch {
+	case b.Pending != nil && b.Pending.Interrupt == i.ID:
+		return ""
+	case b.Decided != nil && b.Decided.Interrupt == i.ID:
+		return b.Decided.How
+	case i.Settled != "":
+		return i.Settled
+	}
+	return session.Superseded
+}
+
+// expireLater gives the pending interrupt up at its deadline.
+func (c *Coordinator) expireLater(b session.Binding) {
+	p := b.Pending
+	if p == nil || p.Deadline == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return
+	}
+	if t := c.deadlines[b.ID]; t != nil {
+		t.Stop()
+	}
+	c.deadlines[b.ID] = time.AfterFunc(max(0, p.Deadline.Sub(c.Now())), func() {
+		c.mu.Lock()
+		if c.draining {
+			c.mu.Unlock()
+			return
+		}
+		c.work.Add(1)
+		delete(c.deadlines, b.ID)
+		c.mu.Unlock()
+		defer c.work.Done()
+		if _, err := c.settleInterrupt(c.ctx, b.ID, p.Interrupt, p.Revision, session.Expired); err != nil && c.ctx.Err() == nil {
+			var conflict *session.ConflictError
+			if !errors.As(err, &conflict) {
+				c.Log.Error("interrupt not expired", "session", b.ID, "interrupt", p.Interrupt, "error", err)
+			}
+		}
+	})
+}
+
+// settleInterrupt gives a pending interrupt up and lets the next queued run begin.
+func (c *Coordinator) settleInterrupt(ctx context.Context, sessionID, interrupt string, revision int64, how session.Settlement) (session.Binding, error) {
+	b, err := c.mutate(ctx, sessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
+		return session.Settle(b, interrupt, revision, how, c.Boot, op)
+	})
+	if errors.Is(err, session.ErrUnchanged) {
+		return b, nil
+	}
+	if err != nil {
+		return b, err
+	}
+	c.recordInterrupt(ctx, b.Decided)
+	return b, c.launchNext(ctx, b)
+}
+
+// openAtEnd folds what a run left open when it was interrupted, through the runs that it continues itself.
+func (c *Coordinator) openAtEnd(ctx context.Context, runID string) (event.Inheritance, error) {
+	r, err := c.Runs.Run(ctx, runID)
+	if err != nil {
+		return event.Inheritance{}, fmt.Errorf("failed to read interrupted run %s: %w", runID, err)
+	}
+	v := event.NewValidator(event.DefaultBounds())
+	if r.Continues != nil {
+		in, err := c.openAtEnd(ctx, r.Continues.Run)
+		if err != nil {
+			return in, err
+		}
+		if err := v.Inherit(in); err != nil {
+			return in, err
+		}
+	}
+	for after := int64(0); ; {
+		chunks, err := c.Events.Read(ctx, runID, after, projectPage)
+		if err != nil {
+			return event.Inheritance{}, fmt.Errorf("failed to read interrupted run %s: %w", runID, err)
+		}
+		if len(chunks) == 0 {
+			return v.Inheritance(), nil
+		}
+		for _, chunk := range chunks {
+			events, err := chunk.Events()
+			if err != nil {
+				return event.Inheritance{}, err
+			}
+			for _, e := range events {
+				if _, err := v.Accept(e); err != nil {
+					return event.Inheritance{}, fmt.Errorf("%w: run %s at %d: %w", event.ErrCorrupt, runID, e.Sequence, err)
+				}
+			}
+			after = chunk.Last
+		}
+	}
+}
