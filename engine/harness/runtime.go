@@ -44,7 +44,8 @@ type Head struct {
 	Hash string `json:"hash,omitempty"` // SHA-256 of the packed state, hexadecimal
 }
 
-// Snapshot is a committed thread state for a worker that starts.
+// Snapshot is a committed thread state for a worker that starts. The zero value is the state of a conversation that has
+// committed none: the worker starts with nothing, whatever an uncommitted turn left on its host.
 type Snapshot struct {
 	Head
 	Codec string

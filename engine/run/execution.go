@@ -315,7 +315,7 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 			x.log.Warn("state of the epoch before not removed", "error", err)
 		}
 	}
-	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c, nil)
+	return x.c.Workers.Start(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr, c, x.snapshot())
 }
 
 // sameHead makes sure that a warm worker holds the thread state that the binding knows. A worker that has run ahead, or
@@ -330,6 +330,18 @@ func (x *execution) sameHead(ctx context.Context, rt harness.Runtime) error {
 		_ = rt.Close()
 	}
 	return err
+}
+
+// snapshot is the thread state that a new worker starts from; nil where the harness keeps none. An empty one says that
+// nothing may be left of what an uncommitted turn wrote.
+func (x *execution) snapshot() *harness.Snapshot {
+	if !x.keepsState() {
+		return nil
+	}
+	if s := x.c.threads().Snapshot(x.b.ID, x.b.Head); s != nil {
+		return s
+	}
+	return &harness.Snapshot{}
 }
 
 func (x *execution) head() harness.Head {
