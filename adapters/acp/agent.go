@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/worker"
 )
 
@@ -21,6 +22,7 @@ const closeGrace = 2 * time.Second
 // agent is one process with one open session.
 type agent struct {
 	profile Profile
+	built   harness.Construction
 	log     *slog.Logger
 	process worker.Process
 	conn    *conn
@@ -28,9 +30,11 @@ type agent struct {
 	version     string // of the agent, as it says
 	canResume   bool
 	canLoad     bool
+	takes       promptCapabilities
 	sessionID   string
 	turnMu      sync.Mutex // held while a turn's sink is used
 	turn        *turn      // the running one, or nil
+	parked      *parked    // a turn that waits for a person, or nil
 	lateUpdates int
 }
 
@@ -38,7 +42,8 @@ type agent struct {
 type initializeResult struct {
 	ProtocolVersion   int `json:"protocolVersion"`
 	AgentCapabilities struct {
-		LoadSession         bool `json:"loadSession"`
+		LoadSession         bool               `json:"loadSession"`
+		PromptCapabilities  promptCapabilities `json:"promptCapabilities"`
 		SessionCapabilities struct {
 			Resume json.RawMessage `json:"resume"`
 		} `json:"sessionCapabilities"`
@@ -58,8 +63,13 @@ type initializeParams struct {
 // clientCapabilities: the driver offers neither files nor terminals; an agent's tools work by themselves, inside the
 // worker's sandbox.
 type clientCapabilities struct {
-	FS       fsCapabilities `json:"fs"`
-	Terminal bool           `json:"terminal"`
+	FS          fsCapabilities           `json:"fs"`
+	Terminal    bool                     `json:"terminal"`
+	Elicitation *elicitationCapabilities `json:"elicitation,omitempty"`
+}
+
+type elicitationCapabilities struct {
+	Form struct{} `json:"form"`
 }
 
 type fsCapabilities struct {
@@ -73,7 +83,7 @@ type clientInfo struct {
 }
 
 // launch starts the program and agrees on the protocol.
-func launch(ctx context.Context, p Profile, env worker.Environment, command worker.Command) (*agent, error) {
+func launch(ctx context.Context, p Profile, env worker.Environment, c harness.Construction, command worker.Command) (*agent, error) {
 	process, err := env.Tree.Start(ctx, command)
 	if err != nil {
 		return nil, &worker.Failure{
@@ -81,7 +91,7 @@ func launch(ctx context.Context, p Profile, env worker.Environment, command work
 			Message: "The harness process could not be started.", Cause: err,
 		}
 	}
-	a := &agent{profile: p, log: env.Log, process: process}
+	a := &agent{profile: p, built: c, log: env.Log, process: process}
 	a.conn = dial(process.Stdin(), process.Stdout(), a, env.Log)
 	if err := a.initialize(ctx); err != nil {
 		a.kill()
@@ -91,10 +101,11 @@ func launch(ctx context.Context, p Profile, env worker.Environment, command work
 }
 
 func (a *agent) initialize(ctx context.Context) error {
-	raw, err := a.conn.call(ctx, "initialize", initializeParams{
-		ProtocolVersion: protocolVersion,
-		ClientInfo:      clientInfo{Name: "harness-engine", Version: "1"},
-	})
+	offer := initializeParams{ProtocolVersion: protocolVersion, ClientInfo: clientInfo{Name: "harness-engine", Version: "1"}}
+	if a.profile.Forms {
+		offer.ClientCapabilities.Elicitation = &elicitationCapabilities{}
+	}
+	raw, err := a.conn.call(ctx, "initialize", offer)
 	if err != nil {
 		return fmt.Errorf("failed to initialize agent: %w", err)
 	}
@@ -107,6 +118,7 @@ func (a *agent) initialize(ctx context.Context) error {
 	}
 	a.version = label(r.AgentInfo.Version, 64)
 	a.canLoad = r.AgentCapabilities.LoadSession
+	a.takes = r.AgentCapabilities.PromptCapabilities
 	resume := r.AgentCapabilities.SessionCapabilities.Resume
 	a.canResume = len(resume) > 0 && string(resume) != "null"
 	if a.profile.Authenticate != "" {
@@ -187,53 +199,4 @@ func (a *agent) kill() {
 	_ = a.process.Stdin().Close()
 	_ = a.process.Stdout().Close()
 	a.conn.wait()
-}
-
-// notification implements handler.
-func (a *agent) notification(method string, params json.RawMessage) {
-	var p struct {
-		SessionID string          `json:"sessionId"`
-		Update    json.RawMessage `json:"update"`
-		Usage     *tokens         `json:"usage"`
-	}
-	a.turnMu.Lock()
-	defer a.turnMu.Unlock()
-	if a.turn == nil {
-		a.lateUpdates++ // what an agent says between turns belongs to no run
-		return
-	}
-	if json.Unmarshal(params, &p) != nil {
-		a.turn.malformed()
-		return
-	}
-	if p.SessionID != a.sessionID {
-		a.turn.translator.facts.count("acp.other_session", "update")
-		return
-	}
-	switch {
-	case method == "session/update":
-		a.turn.update(p.Update)
-	case method == a.profile.UsageNotification && method != "":
-		a.turn.yield(steps(a.turn.translator.tokensUsed(p.Usage, false)))
-	default:
-		a.turn.translator.facts.count("acp.unknown_notifications", label(method, 64))
-	}
-}
-
-// request implements handler.
-func (a *agent) request(method string, params json.RawMessage) (any, *RPCError) {
-	if method != "session/request_permission" {
-		return nil, &RPCError{Code: codeMethodNotFound, Message: "not offered by this client"}
-	}
-	var p Permission
-	if json.Unmarshal(params, &p) != nil {
-		return nil, &RPCError{Code: codeInvalidParams, Message: "malformed request"}
-	}
-	a.turnMu.Lock()
-	defer a.turnMu.Unlock()
-	if a.turn == nil || a.turn.ending.Load() {
-		return answerWith(""), nil // the protocol's answer while a turn is being cancelled
-	}
-	a.turn.showInput(p.ToolCall)
-	return answerWith(a.profile.Permission(p)), nil
 }

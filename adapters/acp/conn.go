@@ -23,7 +23,14 @@ var (
 // runs, so a handler that blocks pauses the agent.
 type handler interface {
 	notification(method string, params json.RawMessage)
-	request(method string, params json.RawMessage) (any, *RPCError)
+	// request answers a request of the agent; nil says that the answer comes later, with reply.
+	request(id json.RawMessage, method string, params json.RawMessage) *answer
+}
+
+// answer is the outcome of a request of the agent.
+type answer struct {
+	result any
+	err    *RPCError
 }
 
 // conn is the client's side of one agent process's standard streams.
@@ -114,6 +121,11 @@ func (m message) outcome() (json.RawMessage, error) {
 		return nil, m.Error
 	}
 	return m.Result, nil
+}
+
+// reply gives the late answer to a request of the agent.
+func (c *conn) reply(ctx context.Context, id json.RawMessage, a answer) error {
+	return c.send(ctx, outgoing{ID: id, Result: a.result, Error: a.err})
 }
 
 // notify sends a notification.
@@ -211,8 +223,11 @@ func (c *conn) line(line []byte) error {
 
 // answer serves a request of the agent. An agent that asks without reading the answers is cut off.
 func (c *conn) answer(m message) error {
-	result, refusal := c.handler.request(m.Method, m.Params)
-	line, err := outgoing{ID: m.ID, Result: result, Error: refusal}.encode()
+	now := c.handler.request(m.ID, m.Method, m.Params)
+	if now == nil {
+		return nil
+	}
+	line, err := outgoing{ID: m.ID, Result: now.result, Error: now.err}.encode()
 	if err != nil {
 		return err
 	}

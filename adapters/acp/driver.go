@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
@@ -16,7 +17,7 @@ type Driver struct {
 	profile      Profile
 	env          worker.Environment
 	construction harness.Construction
-	agent        *agent // nil while there is no process
+	agent        atomic.Pointer[agent] // nil while there is no process; only Open, Turn and Close change it
 }
 
 // New makes a driver from a profile.
@@ -26,7 +27,7 @@ func New(p Profile) *Driver { return &Driver{profile: p.withDefaults()} }
 // *worker.Failure.
 func (d *Driver) Open(ctx context.Context, env worker.Environment, c harness.Construction) error {
 	d.env, d.construction = env, c
-	if err := d.ensure(ctx); err != nil {
+	if _, err := d.ensure(ctx); err != nil {
 		return d.profile.classify(err)
 	}
 	return nil
@@ -34,28 +35,51 @@ func (d *Driver) Open(ctx context.Context, env worker.Environment, c harness.Con
 
 // Close ends the agent.
 func (d *Driver) Close(context.Context) error {
-	if d.agent != nil {
-		d.agent.stop()
-		d.agent = nil
+	if a := d.agent.Swap(nil); a != nil {
+		a.stop()
 	}
 	return nil
 }
 
-// Turn runs one prompt. Every way in which it can end yields its terminal; an error is returned only where the host
-// itself ended the turn.
+// Turn runs one prompt, or goes on with one that a person interrupted. Every way in which it can end yields its terminal;
+// an error is returned only where the host itself ended the turn.
 func (d *Driver) Turn(ctx context.Context, t harness.Turn, sink worker.Sink) error {
 	run := newTurn(d.profile, t.RunID, sink)
-	if err := d.ensure(ctx); err != nil {
-		return d.end(ctx, run, "", err)
+	how, err := d.play(ctx, run, t)
+	if a := d.agent.Load(); a != nil {
+		a.release()
+		defer d.reap(a, err)
 	}
-	run.yield([]worker.Step{{Facts: map[string]string{
-		FactSessionID: label(d.agent.sessionID, maxFact), FactAgentVersion: d.agent.version,
-	}}})
-	d.agent.begin(run)
-	reason, err := d.prompt(ctx, run, t.Text)
-	d.agent.release()
-	defer d.reap(err)
-	return d.end(ctx, run, reason, err)
+	return d.end(ctx, run, how, err)
+}
+
+func (d *Driver) play(ctx context.Context, run *turn, t harness.Turn) (outcome, error) {
+	parks := t.Resume != nil && !d.profile.Interrupts
+	if a := d.agent.Load(); a != nil && !parks {
+		d.supersede(ctx, a)
+	}
+	if parks {
+		run.tell(d.agent.Load())
+		return d.resume(ctx, run, *t.Resume)
+	}
+	a, err := d.ensure(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	run.tell(a)
+	params := promptParams{SessionID: a.sessionID, Prompt: []promptBlock{}}
+	if t.Resume != nil {
+		params.Meta = resumeMeta(t.Resume.Decision)
+		run.translator.inherit(*t.Resume, nil)
+	} else if params.Prompt, err = a.takes.prompt(t); err != nil {
+		return outcome{}, err
+	}
+	a.begin(run)
+	answer, err := a.conn.start(ctx, "session/prompt", params)
+	if err != nil {
+		return outcome{}, err
+	}
+	return d.wait(ctx, a, run, answer)
 }
 
 // Facts that every turn tells.
@@ -64,33 +88,41 @@ const (
 	FactAgentVersion = "acp.agent_version"
 )
 
-// reap ends a process that is of no more use: it has closed its output, did not obey, or broke the protocol.
-func (d *Driver) reap(err error) {
-	if d.agent.alive() && !errors.Is(err, errViolation) && !errors.Is(err, context.DeadlineExceeded) {
-		return
+// tell yields what is known of the agent that serves the turn.
+func (t *turn) tell(a *agent) {
+	if a != nil {
+		t.yield([]worker.Step{{Facts: map[string]string{FactSessionID: label(a.sessionID, maxFact), FactAgentVersion: a.version}}})
 	}
-	d.agent.kill()
-	d.agent = nil
 }
 
-// ensure gives the driver a live agent with an open session.
-func (d *Driver) ensure(ctx context.Context) error {
-	if d.agent != nil && d.agent.alive() {
-		return nil
+// reap ends a process that is of no more use: it has closed its output, did not obey, or broke the protocol.
+func (d *Driver) reap(a *agent, err error) {
+	if a.alive() && !errors.Is(err, errViolation) && !errors.Is(err, context.DeadlineExceeded) {
+		return
 	}
-	if d.agent != nil {
-		d.env.Log.Warn("agent has ended, starting it again", "stderr", d.agent.process.StderrTail())
-		d.agent.kill()
-		d.agent = nil
+	a.kill()
+	d.agent.CompareAndSwap(a, nil)
+}
+
+// ensure gives a live agent with an open session.
+func (d *Driver) ensure(ctx context.Context) (*agent, error) {
+	a := d.agent.Load()
+	if a != nil && a.alive() {
+		return a, nil
+	}
+	if a != nil {
+		d.env.Log.Warn("agent has ended, starting it again", "stderr", a.process.StderrTail())
+		a.kill()
+		d.agent.Store(nil)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.profile.StartTimeout, context.DeadlineExceeded)
 	defer cancel()
 	a, err := d.start(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.agent = a
-	return nil
+	d.agent.Store(a)
+	return a, nil
 }
 
 func (d *Driver) start(ctx context.Context) (*agent, error) {
@@ -108,7 +140,7 @@ func (d *Driver) start(ctx context.Context) (*agent, error) {
 			return nil, fmt.Errorf("failed to make the agent's construction: %w", err)
 		}
 	}
-	a, err := launch(ctx, d.profile, d.env, command)
+	a, err := launch(ctx, d.profile, d.env, d.construction, command)
 	if err != nil {
 		return nil, err
 	}
@@ -133,79 +165,8 @@ func notStored(err error, retryable bool) error {
 	}
 }
 
-// begin makes run the turn that takes the agent's updates.
-func (a *agent) begin(run *turn) {
-	a.turnMu.Lock()
-	defer a.turnMu.Unlock()
-	a.turn = run
-}
-
-// release ends that, and waits until the sink is no longer used.
-func (a *agent) release() {
-	a.turnMu.Lock()
-	defer a.turnMu.Unlock()
-	a.turn = nil
-}
-
-type promptParams struct {
-	SessionID string         `json:"sessionId"`
-	Prompt    []contentBlock `json:"prompt"`
-}
-
-// prompt runs a prompt to its end and gives its stop reason. When the turn is cancelled or cannot go on, the agent is
-// told so and gets CancelGrace to end it; then it is killed.
-func (d *Driver) prompt(ctx context.Context, run *turn, text string) (string, error) {
-	a := d.agent
-	answer, err := a.conn.start(ctx, "session/prompt", promptParams{
-		SessionID: a.sessionID, Prompt: []contentBlock{{Type: "text", Text: text}},
-	})
-	if err != nil {
-		return "", err
-	}
-	patience := context.WithoutCancel(ctx)
-	select {
-	case m := <-answer:
-		answered := make(chan message, 1)
-		answered <- m
-		return a.result(patience, run, answered)
-	case <-a.conn.done:
-		return a.result(patience, run, answer)
-	case <-ctx.Done():
-	case <-run.failed:
-		if errors.Is(run.err, errViolation) {
-			return "", run.err
-		}
-	}
-	patience, cancel := context.WithTimeoutCause(patience, d.profile.CancelGrace, context.DeadlineExceeded)
-	defer cancel()
-	run.ending.Store(true)
-	_ = a.conn.notify(patience, "session/cancel", map[string]string{"sessionId": a.sessionID})
-	reason, err := a.result(patience, run, answer)
-	if errors.Is(err, context.DeadlineExceeded) {
-		d.env.Log.Warn("agent did not end a cancelled turn in time, killing it", "grace", d.profile.CancelGrace)
-		a.process.Kill()
-	}
-	return reason, err
-}
-
-// result waits for a prompt's answer and yields the usage that comes with it.
-func (a *agent) result(ctx context.Context, run *turn, answer <-chan message) (string, error) {
-	raw, err := a.conn.await(ctx, answer)
-	if err != nil {
-		return "", err
-	}
-	r, err := readResult(raw)
-	if err != nil {
-		return "", err
-	}
-	a.turnMu.Lock()
-	defer a.turnMu.Unlock()
-	run.yield(steps(run.translator.tokensUsed(r.Usage, true)))
-	return r.StopReason, nil
-}
-
 // end yields the terminal.
-func (d *Driver) end(ctx context.Context, run *turn, stopReason string, err error) error {
+func (d *Driver) end(ctx context.Context, run *turn, how outcome, err error) error {
 	var sink *sinkError
 	if errors.As(run.err, &sink) {
 		return sink.err
@@ -215,12 +176,21 @@ func (d *Driver) end(ctx context.Context, run *turn, stopReason string, err erro
 	}
 	thread := event.ThreadState{Durability: d.profile.Durability}
 	switch {
-	case err == nil && stopReasons[stopReason]:
+	case err == nil && how.interrupt != nil:
+		reason := how.reason
+		if reason == "" {
+			reason = string(how.interrupt.Kind)
+		}
+		run.yield(steps([]event.Event{{Data: *how.interrupt}}))
+		run.yield([]worker.Step{run.terminalStep(event.RunInterrupted{InterruptID: how.interrupt.InterruptID, Reason: reason, Thread: thread})})
+	case err == nil && stopReasons[how.stopReason]:
 		run.yield(steps(run.translator.finish()))
-		run.yield([]worker.Step{run.terminalStep(event.RunFinished{Outcome: "success", StopReason: stopReason, Thread: thread})})
+		run.yield([]worker.Step{run.terminalStep(event.RunFinished{Outcome: "success", StopReason: how.stopReason, Thread: thread})})
 	case ctx.Err() != nil:
+		run.yield(steps(run.translator.rejections()))
 		run.yield([]worker.Step{run.terminalStep(event.RunCancelled{Reason: cancelReason(ctx), Thread: thread})})
 	default:
+		run.yield(steps(run.translator.rejections()))
 		if err == nil { // the agent says cancelled, and nobody asked for it
 			err = errEnded
 		}
@@ -246,8 +216,8 @@ func (d *Driver) log(f *worker.Failure) {
 	if errors.As(f.Cause, &rpc) {
 		attrs = append(attrs, "rpc_code", rpc.Code)
 	}
-	if d.agent != nil && !d.agent.alive() {
-		attrs = append(attrs, "stderr", d.agent.process.StderrTail())
+	if a := d.agent.Load(); a != nil && !a.alive() {
+		attrs = append(attrs, "stderr", a.process.StderrTail())
 	}
 	d.env.Log.Warn("turn failed", attrs...)
 }

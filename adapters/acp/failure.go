@@ -92,6 +92,9 @@ var connectionErrors = []struct {
 }
 
 func (p Profile) classifyRPC(e *RPCError) *worker.Failure {
+	if p.lost(e.Data) {
+		return interruptLost(e)
+	}
 	if f, ok := p.told(e.Message, e.Data); ok {
 		f.Cause = e
 		return &f
@@ -133,6 +136,12 @@ type errorData struct {
 func (d errorData) usable(message string) bool {
 	return categories[d.Category] && stableCode.MatchString(d.Code) &&
 		message != "" && len(message) <= maxMessage && utf8.ValidString(message)
+}
+
+// lost reports whether an agent that keeps its interrupts itself says that nothing waits for the decision.
+func (p Profile) lost(raw json.RawMessage) bool {
+	var data errorData
+	return p.Interrupts && json.Unmarshal(raw, &data) == nil && data.Code == codeInterruptLost
 }
 
 // told reads the class that an agent of ours states itself, where it does.

@@ -77,7 +77,7 @@ func (o outgoing) encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to encode message: %w", err)
 	}
-	if len(line) >= maxLine {
+	if len(line) >= maxSent {
 		return nil, errTooLong
 	}
 	return append(line, '\n'), nil

@@ -19,6 +19,7 @@ func (t *translator) enter(meta json.RawMessage) ([]string, []event.Event, bool)
 	for i, d := range delegates {
 		id := label(d.ID, maxID)
 		next := append(slices.Clone(path), id)
+		t.adopt(next, d.ToolCallID, path)
 		if !t.entered(next) {
 			// Only the last level can be new: a call inside of a namespace that is not there yet cannot be open.
 			parent, open := t.parent(d.ToolCallID, path)
@@ -38,12 +39,22 @@ func (t *translator) enter(meta json.RawMessage) ([]string, []event.Event, bool)
 	return path, out, true
 }
 
+// adopt tells a namespace of the run before which call it works for, once the agent says so.
+func (t *translator) adopt(space []string, native string, path []string) {
+	for i := range t.spaces {
+		s := &t.spaces[i]
+		if c, open := t.parent(native, path); open && s.call == nil && slices.Equal(s.path, space) {
+			s.call = c
+		}
+	}
+}
+
 func (t *translator) entered(path []string) bool {
 	return slices.ContainsFunc(t.spaces, func(s space) bool { return slices.Equal(s.path, path) })
 }
 
 func (t *translator) parent(native string, path []string) (*call, bool) {
-	c, ok := t.calls[native]
+	c, ok := t.known(native)
 	return c, ok && !c.ended && slices.Equal(c.path, path)
 }
 

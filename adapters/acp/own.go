@@ -12,11 +12,14 @@ const metaKey = "harness-engine"
 // Own adds the conventions of this project's own agents (worker/node) to a profile:
 //
 //   - session/new and session/resume carry the construction in `_meta["harness-engine"].construction`: systemPrompt,
-//     model and options;
+//     model, approval and options;
 //   - an update from a delegated agent carries its path in `_meta["harness-engine"].namespace`, a tool call the id of the
 //     message that asked for it in `.parentMessageId`;
 //   - the input of a tool_call is complete;
 //   - `_harness-engine/usage` tells the tokens of the turn so far;
+//   - a prompt that ends because a person has to decide says so in `_meta["harness-engine/interrupt"]`, and one that goes on
+//     after the decision carries it in `_meta["harness-engine/resume"]` (interrupt.go);
+//   - the end of a call that a person refused has `_meta["harness-engine/rejected"]`;
 //   - an error's message is safe to show and its data holds category, code, retryable and retryAfterMs.
 func Own(p Profile) Profile {
 	p.Meta = constructionMeta
@@ -25,18 +28,26 @@ func Own(p Profile) Profile {
 	p.InputComplete = true
 	p.UsageNotification = "_" + metaKey + "/usage"
 	p.TrustErrors = true
+	p.Interrupts = true
+	p.Rejected = func(raw json.RawMessage) bool {
+		var m struct {
+			Rejected bool `json:"harness-engine/rejected"`
+		}
+		return json.Unmarshal(raw, &m) == nil && m.Rejected
+	}
 	return p
 }
 
 type ownConstruction struct {
-	SystemPrompt string           `json:"systemPrompt"`
-	Model        harness.ModelRef `json:"model"`
-	Options      json.RawMessage  `json:"options,omitempty"`
+	SystemPrompt string                 `json:"systemPrompt"`
+	Model        harness.ModelRef       `json:"model"`
+	Approval     harness.ApprovalPolicy `json:"approval,omitempty"`
+	Options      json.RawMessage        `json:"options,omitempty"`
 }
 
 func constructionMeta(c harness.Construction) (any, error) {
 	return map[string]map[string]ownConstruction{
-		metaKey: {"construction": {SystemPrompt: c.SystemPrompt, Model: c.Model, Options: c.Options}},
+		metaKey: {"construction": {SystemPrompt: c.SystemPrompt, Model: c.Model, Approval: c.Approval, Options: c.Options}},
 	}, nil
 }
 

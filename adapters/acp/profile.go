@@ -45,8 +45,20 @@ type Profile struct {
 	TrustErrors bool
 	// Errors classifies errors of the agent, first match first, before the protocol's own classes.
 	Errors []ErrorClass
-	// Permission answers a request for permission. Nil rejects.
+	// Permission answers a request for permission, or says that a person has to. Nil rejects.
 	Permission PermissionPolicy
+	// Forms says that the agent may ask a person to fill in a form (`elicitation/create`). Without it the driver does not
+	// offer that.
+	Forms bool
+	// Interrupts says that a prompt may end with an interrupt, and that another goes on after it, as Own describes. The
+	// agent then keeps what waits; otherwise it waits in the process, inside of the running prompt, and is lost with it.
+	Interrupts bool
+	// Rejected reads from a call's end that a person refused the call. Nil is never; the driver knows the refusals that
+	// it passed on itself.
+	Rejected func(meta json.RawMessage) bool
+	// Quiet is how long the agent must have said nothing, while it waits for a person, before the turn is interrupted:
+	// requests that come together are asked together. Zero is 150 ms.
+	Quiet time.Duration
 	// StatePaths are the files and folders, relative to the worker's state folder, that make up the agent's thread: with
 	// them a new process on another host resumes the session. The driver's own session file is added. Nil: the state
 	// cannot be moved.
@@ -69,6 +81,9 @@ type Delegate struct {
 const (
 	defaultStartTimeout = 60 * time.Second
 	defaultCancelGrace  = 5 * time.Second
+	defaultQuiet        = 150 * time.Millisecond
+	// maxQuiet bounds waiting for quiet, from the first request.
+	maxQuiet = 2 * time.Second
 )
 
 func (p Profile) withDefaults() Profile {
@@ -77,6 +92,9 @@ func (p Profile) withDefaults() Profile {
 	}
 	if p.CancelGrace <= 0 {
 		p.CancelGrace = defaultCancelGrace
+	}
+	if p.Quiet <= 0 {
+		p.Quiet = defaultQuiet
 	}
 	if p.Permission == nil {
 		p.Permission = Reject

@@ -17,6 +17,10 @@ type call struct {
 	input   json.RawMessage // last that was given, until it is shown
 	shown   bool            // the arguments are in the log, or said to be left out
 	content string          // last that was shown
+
+	name     string
+	args     json.RawMessage // as shown, where an approval can show them again
+	rejected bool            // a person refused it: it can only end as an error
 }
 
 // statuses of a tool call, by the protocol.
@@ -45,8 +49,9 @@ func (t *translator) toolCall(u update) ([]event.Event, error) {
 	if u.ToolCallID == "" {
 		return nil, errForm
 	}
-	c, known := t.calls[u.ToolCallID]
-	if known && c.ended {
+	c, known := t.known(u.ToolCallID)
+	refused := t.profile.Rejected != nil && t.profile.Rejected(u.Meta)
+	if known && c.ended || !known && refused { // a refused call that is not open is one of a run that is over
 		t.facts.count("acp.late_updates", "tool_call")
 		return nil, nil
 	}
@@ -71,8 +76,9 @@ func (t *translator) toolCall(u update) ([]event.Event, error) {
 		} else if !shown {
 			text = c.content
 		}
+		c.rejected = c.rejected || refused
 		out = append(out, t.showInput(c)...)
-		out = append(out, t.end(c, outcome(c, u.Status, text))...)
+		out = append(out, t.end(c, ending(c, u.Status, text))...)
 	default:
 		if shown {
 			c.content = cut(text, maxResult)
@@ -97,7 +103,8 @@ func (t *translator) begin(u update) (*call, []event.Event, error) {
 	t.open = append(t.open, c)
 	// A message that goes on after the call is another one, so that the order of the log is the order of the work.
 	out = append(out, t.closeSpan(pathKey(path))...)
-	started := event.ToolStarted{ToolCallID: c.id, Name: t.toolName(u), Title: label(u.Title, maxTitle)}
+	c.name = t.toolName(u)
+	started := event.ToolStarted{ToolCallID: c.id, Name: c.name, Title: label(u.Title, maxTitle)}
 	if toolKinds[u.Kind] {
 		started.Kind = u.Kind
 	}
@@ -111,6 +118,7 @@ func (t *translator) begin(u update) (*call, []event.Event, error) {
 			var fits bool
 			started.Arguments, fits = arguments(u.RawInput)
 			c.shown, omitted = true, !fits
+			c.keep(started.Arguments)
 		} else {
 			c.input = u.RawInput
 		}
@@ -133,6 +141,7 @@ func (t *translator) showInput(c *call) []event.Event {
 	if !fits {
 		return []event.Event{t.inputOmitted(c)}
 	}
+	c.keep(args)
 	var out []event.Event
 	for _, piece := range pieces(string(args), maxDelta) {
 		out = append(out, event.Event{Namespace: c.path, Data: event.ToolArgumentsDelta{ToolCallID: c.id, Delta: piece}})
@@ -147,7 +156,20 @@ func (t *translator) inputOmitted(c *call) event.Event {
 	}}
 }
 
-func outcome(c *call, status, text string) event.Data {
+// keep remembers arguments as long as an approval can show them.
+func (c *call) keep(args json.RawMessage) {
+	if len(args) <= maxAskedArgs {
+		c.args = args
+	}
+}
+
+func ending(c *call, status, text string) event.Data {
+	if c.rejected {
+		if text == "" {
+			text = messageRejected
+		}
+		return event.ToolError{ToolCallID: c.id, Code: codeRejected, Message: cut(text, maxMessage)}
+	}
 	if status == statusFailed {
 		return event.ToolError{ToolCallID: c.id, Code: codeToolFailed, Message: cut(text, maxMessage)}
 	}
@@ -170,7 +192,7 @@ func (t *translator) end(c *call, outcome event.Data) []event.Event {
 		out = append(out, t.leave(t.spaces[i].path, how)...)
 	}
 	c.ended = true
-	c.content = ""
+	c.content, c.args, c.input = "", nil, nil
 	t.open = slices.DeleteFunc(t.open, func(o *call) bool { return o == c })
 	return append(out, event.Event{Namespace: c.path, Data: outcome})
 }
@@ -181,10 +203,18 @@ func (t *translator) closeInside(path []string) []event.Event {
 	for _, c := range slices.Clone(t.open) {
 		if slices.Equal(c.path, path) {
 			out = append(out, t.showInput(c)...)
-			out = append(out, t.end(c, event.ToolError{ToolCallID: c.id, Code: codeOutcomeUnknown, Message: messageOutcomeUnknown})...)
+			out = append(out, t.end(c, unknownEnding(c))...)
 		}
 	}
 	return out
+}
+
+// unknownEnding is the end of a call of which the agent never told one.
+func unknownEnding(c *call) event.Data {
+	if c.rejected {
+		return ending(c, statusFailed, "")
+	}
+	return event.ToolError{ToolCallID: c.id, Code: codeOutcomeUnknown, Message: messageOutcomeUnknown}
 }
 
 // toolName is the protocol's name, the profile's, the kind, or "tool". A title is for people and no name.
@@ -205,9 +235,13 @@ func (t *translator) toolName(u update) string {
 func (t *translator) callID(native string) string {
 	id := native
 	if label(native, maxID) != native || t.used[id] {
-		sum := sha256.Sum256([]byte(native))
-		id = "call-" + hex.EncodeToString(sum[:])
+		id = digestID(native)
 	}
 	t.used[id] = true
 	return id
+}
+
+func digestID(native string) string {
+	sum := sha256.Sum256([]byte(native))
+	return "call-" + hex.EncodeToString(sum[:])
 }

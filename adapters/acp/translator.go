@@ -19,6 +19,7 @@ var errTooMuch = fmt.Errorf("turn exceeds the limits: %w", errViolation)
 // placed is counted, not guessed. It is not safe for concurrent use.
 type translator struct {
 	profile Profile
+	runID   string
 	prefix  string // of message ids: unique in the session
 
 	spans    map[string]*span // open text or reasoning, by namespace; at most one in each
@@ -28,6 +29,8 @@ type translator struct {
 	used     map[string]bool   // canonical ids of calls
 	open     []*call           // in the order in which they were started
 	spaces   []space           // open, parents before children
+
+	inherited map[string]*call // open calls of the run before, by canonical id, until their native ids are seen
 
 	usage     *tokens
 	facts     *facts
@@ -45,13 +48,13 @@ type span struct {
 // space is one open namespace.
 type space struct {
 	path []string
-	call *call // the parent
+	call *call // the parent; nil where it was started in the run before and is not known
 }
 
 func newTranslator(p Profile, runID string) *translator {
 	return &translator{
-		profile: p, prefix: label(runID, maxID-16), spans: map[string]*span{}, native: map[string]string{},
-		calls: map[string]*call{}, used: map[string]bool{}, facts: newFacts(),
+		profile: p, runID: runID, prefix: label(runID, maxID-16), spans: map[string]*span{}, native: map[string]string{},
+		calls: map[string]*call{}, used: map[string]bool{}, inherited: map[string]*call{}, facts: newFacts(),
 	}
 }
 

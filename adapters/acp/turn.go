@@ -18,10 +18,12 @@ type turn struct {
 	err        error         // why the turn cannot go on: of the sink, or errTooMuch
 	failed     chan struct{} // closed when err is set
 	over       bool          // the sink takes nothing any more
+	asks       []*ask        // what waits for a person
+	stir       chan struct{} // holds a token when something came while asks are waiting
 }
 
 func newTurn(p Profile, runID string, sink worker.Sink) *turn {
-	return &turn{translator: newTranslator(p, runID), sink: sink, failed: make(chan struct{})}
+	return &turn{translator: newTranslator(p, runID), sink: sink, failed: make(chan struct{}), stir: make(chan struct{}, 1)}
 }
 
 func (t *turn) fail(err error) {
@@ -40,6 +42,7 @@ func (t *turn) update(raw json.RawMessage) {
 	steps, err := t.translator.update(raw)
 	t.yield(steps)
 	t.fail(err)
+	t.stirred()
 }
 
 // yield hands steps to the sink. It blocks while the journal is full, and with it the agent.
@@ -60,24 +63,6 @@ type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return "failed to yield: " + e.err.Error() }
 func (e *sinkError) Unwrap() error { return e.err }
-
-// showInput tells what a call that waits for permission wants to do.
-func (t *turn) showInput(asked ToolCall) {
-	c, known := t.translator.calls[asked.ID]
-	if !known || c.ended {
-		return
-	}
-	if !c.shown && !absent(asked.RawInput) {
-		c.input = asked.RawInput
-	}
-	t.yield(steps(t.translator.showInput(c)))
-}
-
-// promptResult is the answer to session/prompt. Usage is an unstable field of the protocol that agents do send.
-type promptResult struct {
-	StopReason string  `json:"stopReason"`
-	Usage      *tokens `json:"usage"`
-}
 
 const stopCancelled = "cancelled"
 
