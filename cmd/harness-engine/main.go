@@ -35,6 +35,10 @@ func version() string {
 }
 
 func main() {
+	if err := protectMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "harness-engine:", err)
+		os.Exit(1)
+	}
 	var c cli
 	k := kong.Parse(&c, kong.Name("harness-engine"), kong.UsageOnError(), kong.DefaultEnvars("HARNESS"),
 		kong.Description("Runs AI agents on many harnesses behind one GraphQL API, with a durable event log that loses nothing."))
