@@ -42,6 +42,13 @@ func outputs(t testing.TB) [][]byte {
 		`{"method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"tool_call","toolCallId":"t","rawInput":[[[]]]}}}`,
 		`{"method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"\ud800\u0085"}}}}`,
 		`{"method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"plan","entries":null,"_meta":{"harness-engine":{"namespace":[{}]}}}}}`,
+		`{"id":3,"result":{"stopReason":"end_turn","_meta":{"harness-engine/interrupt":{"kind":"form_input","prompt":"p","fields":[{"name":"n","kind":"choice","choices":["a"]}]}}}}`,
+		`{"method":"session/update","params":{"sessionId":"native-1","update":{"sessionUpdate":"tool_call","toolCallId":"t","rawInput":{"a":1}}}}` + "\n" +
+			`{"id":3,"result":{"stopReason":"end_turn","_meta":{"harness-engine/interrupt":{"kind":"tool_approval","calls":[{"toolCallId":"t","name":"n","arguments":{"a":1},"allowed":["approve"],"schema":{}}]}}}}`,
+		`{"id":7,"method":"session/request_permission","params":{"toolCall":{"toolCallId":"t","rawInput":{"a":1}},"options":[{"optionId":"y","kind":"allow_once"}]}}` + "\n" +
+			`{"id":3,"result":{"stopReason":"end_turn"}}`,
+		`{"id":8,"method":"elicitation/create","params":{"sessionId":"native-1","mode":"form","message":"m","requestedSchema":{"properties":{"a":{"type":"string"}}}}}` + "\n" +
+			`{"id":3,"result":{"stopReason":"end_turn"}}`,
 		`{"method":"_harness-engine/usage","params":{"sessionId":"native-1","usage":{"outputTokens":9223372036854775807}}}`,
 	} {
 		out = append(out, []byte(line+"\n"))
@@ -58,7 +65,8 @@ func FuzzDriverOutput(f *testing.F) {
 	}
 	const promptID = 3
 	f.Fuzz(func(t *testing.T, output []byte) {
-		d := New(Own(fakeProfile()))
+		p := Own(asking())
+		d := New(p)
 		d.env.Log = quiet
 		a := &agent{profile: d.profile, log: quiet, sessionID: fakeSession}
 		a.conn = newConn(a, quiet)
@@ -70,9 +78,12 @@ func FuzzDriverOutput(f *testing.F) {
 		run := newTurn(d.profile, "run_1", r)
 		a.begin(run)
 		a.conn.end(a.conn.readLines(bytes.NewReader(output)))
-		reason, err := a.result(t.Context(), run, answer)
+		how, err := a.result(t.Context(), run, answer)
+		if asked, failed := a.park(run, answer); err == nil && how.interrupt == nil && failed == nil && asked != nil {
+			how = outcome{interrupt: asked} // as if the agent had been quiet before it answered
+		}
 		a.release()
-		if err := d.end(t.Context(), run, reason, err); err != nil {
+		if err := d.end(t.Context(), run, how, err); err != nil {
 			t.Fatalf("the validator refused an event: %v", err)
 		}
 		checkTerminal(t, r)

@@ -38,6 +38,9 @@ func (d *Driver) wait(ctx context.Context, a *agent, run *turn, prompt <-chan me
 			still.stir()
 		case <-still.timer.C:
 			still.last = time.Time{}
+			for _, q := range a.stale(run) {
+				_ = a.conn.reply(patience, q.id, *q.cancelled())
+			}
 			if asked, err := a.park(run, prompt); asked != nil || err != nil {
 				return outcome{interrupt: asked}, err
 			}
@@ -63,6 +66,22 @@ func (d *Driver) wait(ctx context.Context, a *agent, run *turn, prompt <-chan me
 		a.process.Kill()
 	}
 	return how, err
+}
+
+// stale takes the requests away whose call has ended without an answer.
+func (a *agent) stale(run *turn) []*ask {
+	a.turnMu.Lock()
+	defer a.turnMu.Unlock()
+	var out, left []*ask
+	for _, q := range run.asks {
+		if q.form == nil && q.call.ended {
+			out = append(out, q)
+		} else {
+			left = append(left, q)
+		}
+	}
+	run.asks = left
+	return out
 }
 
 // asked takes the requests away that wait for a person.
