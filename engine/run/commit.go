@@ -94,7 +94,10 @@ func (p *pump) commit(ctx context.Context, events []event.Event, cursor event.Cu
 	if err != nil {
 		return p.end(ctx, invalidEvent(), err)
 	}
-	pending := p.x.pending(out)
+	pending, err := p.x.pending(ctx, out)
+	if err != nil {
+		return err
+	}
 	if head != nil {
 		if head.Terminal, err = newEnding(out, cursor); err != nil {
 			return fmt.Errorf("failed to encode the end of run %s: %w", p.x.run.ID, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/blob"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/engine/thread"
@@ -192,9 +193,16 @@ func (c *Coordinator) settled(ctx context.Context, runID string) bool {
 	return false
 }
 
+// asksNatively says whether an interrupt of the harness survives its worker. Where it does not, the worker is kept for as
+// long as somebody may decide.
+func (c *Coordinator) asksNatively(harnessID string) bool {
+	d, ok := c.Harnesses.Descriptor(harnessID)
+	return ok && d.Capabilities[harness.InterruptToolApproval] == harness.Native
+}
+
 // idleLater ends the session's worker of that generation when no turn has followed in time.
 func (c *Coordinator) idleLater(b session.Binding) {
-	if b.Sandbox == nil || b.Active != nil {
+	if b.Sandbox == nil || b.Active != nil || b.Pending != nil && !c.asksNatively(b.Harness) {
 		return
 	}
 	gen, addr := b.Sandbox.Gen, b.Sandbox.Addr

@@ -42,9 +42,8 @@ type execution struct {
 	admitted int64  // lease generation that it was launched with
 	again    *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
 
-	inherit event.Inheritance         // from the run that it continues
-	asked   *event.InterruptRequested // what the run asks, as far as it is logged
-	left    chan struct{}             // closed when this engine has let go of the run
+	inherit event.Inheritance // from the run that it continues
+	left    chan struct{}     // closed when this engine has let go of the run
 
 	once     sync.Once
 	reason   event.CancelReason // set before stopped is closed

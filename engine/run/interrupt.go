@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
@@ -14,7 +15,11 @@ import (
 
 // withDeadline gives a request without a deadline the agent's, by the engine's clock.
 func (x *execution) withDeadline(ctx context.Context, events []event.Event) []event.Event {
-	out := append([]event.Event(nil), events...)
+	isRequest := func(e event.Event) bool { return e.Type() == event.TypeInterruptRequested }
+	if !slices.ContainsFunc(events, isRequest) {
+		return events
+	}
+	out := slices.Clone(events)
 	for i, e := range out {
 		if d, ok := e.Data.(event.InterruptRequested); ok && d.Deadline == nil {
 			limit := x.c.Limits.InterruptDeadline
@@ -29,25 +34,33 @@ func (x *execution) withDeadline(ctx context.Context, events []event.Event) []ev
 	return out
 }
 
-// pending is the interrupt that the events end the run in; nil where they do not. The request may have been logged
-// before.
-func (x *execution) pending(events []event.Event) *session.Pending {
+// pending is the interrupt that the events end the run in; nil where they do not. The request is among them, or was
+// logged before.
+func (x *execution) pending(ctx context.Context, events []event.Event) (*session.Pending, error) {
 	if events[len(events)-1].Type() != event.TypeRunInterrupted {
-		return nil
+		return nil, nil
 	}
+	var asked *event.InterruptRequested
 	for _, e := range events {
 		if d, ok := e.Data.(event.InterruptRequested); ok {
-			x.asked = &d
+			asked = &d
 		}
 	}
-	if x.asked == nil {
-		return nil
+	if asked == nil {
+		p, err := x.c.fold(ctx, x.run.ID)
+		if err != nil {
+			return nil, err
+		}
+		asked = p.asked
 	}
-	raw, err := json.Marshal(x.asked)
+	if asked == nil {
+		return nil, fmt.Errorf("%w: run %s is interrupted by nothing", event.ErrCorrupt, x.run.ID)
+	}
+	raw, err := json.Marshal(asked)
 	if err != nil {
-		return nil // it was encoded before
+		return nil, fmt.Errorf("failed to encode the interrupt of run %s: %w", x.run.ID, err)
 	}
-	return &session.Pending{Interrupt: id.OfInterrupt(x.run.ID), Run: x.run.ID, Revision: x.asked.Revision, Deadline: x.asked.Deadline, Request: raw}
+	return &session.Pending{Interrupt: id.OfInterrupt(x.run.ID), Run: x.run.ID, Revision: asked.Revision, Deadline: asked.Deadline, Request: raw}, nil
 }
 
 // recordInterrupt shows in the interrupted run what became of its interrupt. The binding is the authority: StatusIn
@@ -132,6 +145,7 @@ func (c *Coordinator) settleInterrupt(ctx context.Context, sessionID, interrupt 
 		return b, err
 	}
 	c.recordInterrupt(ctx, b.Decided)
+	c.idleLater(b)
 	return b, c.launchNext(ctx, b)
 }
 

@@ -133,6 +133,9 @@ func (c *Coordinator) fold(ctx context.Context, runID string) (projection, error
 			after = chunk.Last
 		}
 	}
+	if p.terminal.Data == nil {
+		return p, nil
+	}
 	raw, err := event.Encode(p.terminal)
 	p.raw = raw
 	return p, err

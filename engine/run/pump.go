@@ -294,7 +294,7 @@ func (p *pump) append(ctx context.Context, batch []harness.SourceEvent) error {
 	}
 	b := event.Batch{Cursors: map[string]event.Cursor{event.SourceWorker: {Incarnation: p.rt.Instance(), Seq: batch[len(batch)-1].Seq}}}
 	for _, e := range batch {
-		b.Events = append(b.Events, e.Events...)
+		b.Events = append(b.Events, p.x.withDeadline(ctx, e.Events)...)
 		for k, v := range e.Facts {
 			if b.Facts == nil {
 				b.Facts = map[string]string{}

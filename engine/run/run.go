@@ -134,8 +134,8 @@ type Store interface {
 	// Runs lists newest first by (CreatedAt, ID); before is the last run of the page before, or the zero Position.
 	// ADMITTING and REJECTED runs are left out unless Filter.Status asks for them.
 	Runs(ctx context.Context, f Filter, before Position, limit int) ([]Run, error)
-	// SessionRuns lists the runs of one session epoch in order of Ord, ascending, Ord > afterOrd. Runs without an Ord
-	// are left out.
+	// SessionRuns lists the runs of one session epoch, or of all epochs where epoch is 0, in order of Ord, ascending,
+	// Ord > afterOrd. Runs without an Ord are left out. An Ord is unique in its session.
 	SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]Run, error)
 	// UnfinishedRuns lists runs whose status has not Ended (ADMITTING too), by ID ascending, id > after.
 	UnfinishedRuns(ctx context.Context, after string, limit int) ([]Run, error)

@@ -2,8 +2,11 @@ package run_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +26,7 @@ type workers struct {
 	full      bool           // no capacity
 	starts    int            // workers started
 	turns     map[string]int // turns begun, by run: more than one is a repeated side effect
+	keeps     bool           // the harness keeps native state
 	ended     func()         // called, where set, when the engine acknowledges the end of a turn
 }
 
@@ -39,10 +43,16 @@ type worker struct {
 	dead     bool
 	deaf     bool          // cancels are heard but not obeyed
 	hung     chan struct{} // set: attaching and cancelling get no answer
+
+	heard  []string     // the native state: the texts and decisions of every turn
+	head   harness.Head // that the state was committed as
+	last   string       // run of the last turn
+	silent bool         // commits are not heard
 }
 
 type turn struct {
 	text    string
+	resume  *harness.Resume
 	journal []harness.SourceEvent
 	acked   int64
 	ended   bool
@@ -52,7 +62,7 @@ func (h *workers) Reserve(b harness.Binding) string {
 	return fmt.Sprintf("%s-%d", b.SessionID, b.SandboxGen)
 }
 
-func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
+func (h *workers) Start(ctx context.Context, b harness.Binding, lease int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.full {
@@ -60,6 +70,17 @@ func (h *workers) Start(_ context.Context, b harness.Binding, lease int64, addr 
 	}
 	h.starts++
 	w := &worker{host: h, instance: id.New(id.Worker), binding: b, lease: lease, runs: map[string]*turn{}, changed: make(chan struct{})}
+	if head != nil && head.Open != nil {
+		body, err := head.Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := io.ReadAll(body)
+		if err != nil {
+			return nil, err
+		}
+		w.heard, w.head = strings.Split(string(raw), "\n"), head.Head
+	}
 	h.byAddr[addr] = w
 	return &runtime{w: w, lease: lease}, nil
 }
@@ -204,7 +225,17 @@ func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
 		}
 		return nil
 	}
-	w.runs[t.RunID] = &turn{text: t.Text}
+	if w.host.keeps && t.Head != w.head {
+		w.mu.Unlock()
+		return harness.ErrStaleHead
+	}
+	w.runs[t.RunID] = &turn{text: t.Text, resume: t.Resume}
+	w.last = t.RunID
+	if t.Resume != nil {
+		w.heard = append(w.heard, fmt.Sprintf("decided %v", t.Resume.Decision.Calls))
+	} else {
+		w.heard = append(w.heard, t.Text)
+	}
 	w.change()
 	w.mu.Unlock()
 	w.host.mu.Lock()
@@ -310,4 +341,40 @@ func (s *stream) Next(ctx context.Context) (harness.SourceEvent, error) {
 			return harness.SourceEvent{}, harness.ErrUnreachable
 		}
 	}
+}
+
+// packed is the native state as bytes, with their hash. The caller holds mu.
+func (w *worker) packed() (string, string) {
+	raw := strings.Join(w.heard, "\n")
+	sum := sha256.Sum256([]byte(raw))
+	return raw, hex.EncodeToString(sum[:])
+}
+
+func (r *runtime) State(_ context.Context, runID string) (harness.State, error) {
+	w, err := r.call()
+	if err != nil {
+		return harness.State{}, err
+	}
+	defer w.mu.Unlock()
+	if t := w.runs[runID]; t == nil || !t.ended || w.last != runID {
+		return harness.State{}, harness.ErrNoState
+	}
+	raw, hash := w.packed()
+	return harness.State{Codec: "lines", Hash: hash, Size: int64(len(raw)), Body: io.NopCloser(strings.NewReader(raw))}, nil
+}
+
+func (r *runtime) Commit(_ context.Context, runID string, head harness.Head) error {
+	w, err := r.call()
+	if err != nil {
+		return err
+	}
+	defer w.mu.Unlock()
+	switch _, hash := w.packed(); {
+	case w.head == head && hash == head.Hash:
+		return nil
+	case w.silent || w.last != runID || hash != head.Hash:
+		return harness.ErrStaleHead
+	}
+	w.head = head
+	return nil
 }

@@ -38,6 +38,8 @@ type world struct {
 	// The store, unless a test puts something before it.
 	log      event.Log
 	sessions session.Store
+	runs     run.Store
+	blobs    *blobs
 }
 
 func newWorld(t *testing.T) *world {
@@ -49,7 +51,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store}
+	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store, runs: store, blobs: newBlobs()}
 	w.agent = agent.Agent{ID: id.New(id.Agent), Rev: 1, State: agent.StateActive, Environment: "test", Owner: "alice", Slug: "a", Version: 1}
 	if err := store.InsertAgent(ctx, w.agent); err != nil {
 		t.Fatal(err)
@@ -76,7 +78,11 @@ func (w *world) version(n int64) {
 func (w *world) Ready(context.Context, string) error { return w.ready }
 
 func (w *world) Descriptor(string) (harness.Descriptor, bool) {
-	return harness.Descriptor{ID: "scripted", AdapterVersion: "1.0.0"}, true
+	d := harness.Descriptor{ID: "scripted", AdapterVersion: "1.0.0"}
+	if w.host.keeps {
+		d.Capabilities = map[harness.Capability]harness.Level{harness.ThreadDurableCommit: harness.Native}
+	}
+	return d, true
 }
 
 func (w *world) DefaultModel(string) harness.ModelRef { return harness.ModelRef{} }
@@ -99,7 +105,7 @@ type engine struct {
 func (w *world) boot(limits run.Limits) *engine {
 	hub := event.NewHub(event.HubOptions{Log: w.store, Poll: 50 * time.Millisecond})
 	c := run.New(run.Options{
-		Runs: w.store, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
+		Runs: w.runs, Blobs: w.blobs, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
 		Capabilities: w, Authz: w, Secret: w.secret, Boot: id.New(id.Boot), Limits: limits,
 	})
 	e := &engine{Coordinator: c, world: w, hub: hub}
