@@ -16,6 +16,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/worker"
+	"github.com/harness-engine/harness-engine/worker/folder"
 )
 
 // Defaults and times of a manager.
@@ -119,10 +120,11 @@ func (m *Manager) Reserve(b harness.Binding) string { return address(b) }
 // is full, HARNESS_UNAVAILABLE when the worker or the harness does not come up, and harness.ErrConflict when the
 // sandbox has a living worker: whoever started it may be another engine, so it is not ended here. What a dead one left is
 // removed. After any other error nothing is left.
+//
+// The worker begins with the thread state of head: the state folder of the conversation's epoch is emptied and filled from
+// it, and the workspace stays. Nil is no state: a harness whose state is committed then begins with an empty folder, any
+// other with what the worker before left. An error of head's own is returned as it is, wrapped.
 func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
-	if head != nil {
-		return nil, fmt.Errorf("failed to start sandbox %s: restoring thread state: %w", addr, errors.ErrUnsupported)
-	}
 	if addr != address(b) {
 		return nil, fmt.Errorf("failed to start sandbox %.32q: %w: it is not the address of the binding", addr, harness.ErrConflict)
 	}
@@ -131,7 +133,7 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 		return nil, err
 	}
 	s := m.spec(addr)
-	s.OrphanTTL = profile.OrphanTTL
+	s.OrphanTTL, s.ParkedTTL = profile.OrphanTTL, profile.ParkedTTL
 	if s.State, s.Workspace, err = m.folders(b); err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 		return nil, fmt.Errorf("failed to start sandbox %s: %w", addr, err)
 	}
 	begin := time.Now()
-	r, err := m.launch(ctx, s, profile, backend, b, leaseGen, c)
+	r, err := m.launch(ctx, s, profile, backend, b, leaseGen, c, head)
 	if err != nil {
 		m.o.Log.Error("failed to start sandbox", "sandbox", addr, "error", err)
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
@@ -176,7 +178,7 @@ func (m *Manager) makeDir(ctx context.Context, s Spec) error {
 	return os.Mkdir(s.Dir, 0o700)
 }
 
-func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend, b harness.Binding, leaseGen int64, c harness.Construction) (harness.Runtime, error) {
+func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend, b harness.Binding, leaseGen int64, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
 	if err := writeSecret(s.SecretFile); err != nil {
 		return nil, fmt.Errorf("failed to start sandbox %s: %w", s.Addr, err)
 	}
@@ -189,6 +191,12 @@ func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend
 	if err != nil {
 		return nil, unavailable("the worker could not be reached", ctx, err)
 	}
+	if head != nil && head.Rev > 0 {
+		if err := restore(ctx, client, *head); err != nil {
+			_ = client.Close()
+			return nil, err
+		}
+	}
 	if err := client.Bind(ctx, worker.BindRequest{Construction: &c, BrokerSocket: m.o.BrokerSocket, Limits: p.Limits}); err != nil {
 		_ = client.Close()
 		var e *worker.Error
@@ -198,6 +206,16 @@ func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend
 		return nil, unavailable("the worker could not be bound", ctx, err)
 	}
 	return client, nil
+}
+
+// restore tells what is wrong with the state apart from what is wrong with the worker.
+func restore(ctx context.Context, client *worker.Client, head harness.Snapshot) error {
+	err := client.Restore(ctx, head)
+	var e *worker.Error
+	if err == nil || !errors.As(err, &e) && !errors.Is(err, harness.ErrUnreachable) {
+		return err
+	}
+	return unavailable("the thread state could not be restored", ctx, err)
 }
 
 // unavailable is what a client may see of a failed start. The caller's own cancellation stays what it is.
@@ -270,7 +288,7 @@ func (m *Manager) Destroy(ctx context.Context, addr string) error {
 			return fmt.Errorf("failed to destroy sandbox %s (%s): %w", addr, name, err)
 		}
 	}
-	if err := removeTree(s.Dir); err != nil {
+	if err := folder.Remove(s.Dir); err != nil {
 		return fmt.Errorf("failed to destroy sandbox %s: %w", addr, err)
 	}
 	m.release(addr)

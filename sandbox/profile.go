@@ -15,6 +15,7 @@ type Profile struct {
 	Harnesses    []string      // that it serves; empty is all
 	Backend      string        // name of a backend of the manager
 	OrphanTTL    time.Duration // how long a worker lives without an engine; 0 is worker.DefaultOrphanTTL
+	ParkedTTL    time.Duration // the same while a person is waited for; 0 is worker.DefaultParkedTTL
 	StartTimeout time.Duration // for the worker to listen; 0 is 30 s
 	Limits       worker.Limits // of each binding
 }
@@ -32,11 +33,14 @@ func (p Profile) normalised(backends map[string]Backend) (Profile, error) {
 		return p, fmt.Errorf("failed to read sandbox profile: it has no id")
 	case backends[p.Backend] == nil:
 		return p, fmt.Errorf("failed to read sandbox profile %s: no backend %q", p.ID, p.Backend)
-	case p.OrphanTTL < 0 || p.StartTimeout < 0:
+	case p.OrphanTTL < 0 || p.ParkedTTL < 0 || p.StartTimeout < 0:
 		return p, fmt.Errorf("failed to read sandbox profile %s: a time is negative", p.ID)
 	}
 	if p.OrphanTTL == 0 {
 		p.OrphanTTL = worker.DefaultOrphanTTL
+	}
+	if p.ParkedTTL == 0 {
+		p.ParkedTTL = worker.DefaultParkedTTL
 	}
 	if p.StartTimeout == 0 {
 		p.StartTimeout = defaultStartTimeout

@@ -37,6 +37,7 @@ type Spec struct {
 	State      string        // known only when it is started
 	Workspace  string        // known only when it is started
 	OrphanTTL  time.Duration // known only when it is started
+	ParkedTTL  time.Duration // known only when it is started
 }
 
 // addrPattern is the form of an address. It is a folder's name, so nothing else may be in it.

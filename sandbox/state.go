@@ -2,15 +2,14 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 
 	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/worker/folder"
 )
 
 // sessionPattern keeps a session id a plain folder name.
@@ -46,27 +45,9 @@ func (m *Manager) ForgetState(_ context.Context, sessionID string, epoch int64) 
 	if err != nil {
 		return err
 	}
-	if err := removeTree(dir); err != nil {
+	if err := folder.Remove(dir); err != nil {
 		return fmt.Errorf("failed to forget state of session %s, epoch %d: %w", sessionID, epoch, err)
 	}
 	_ = os.Remove(filepath.Dir(dir)) // only when it was the last epoch
 	return nil
-}
-
-// removeTree removes a folder with everything in it, also what its owner may not write to. It follows no link.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	walk := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // what this does not help shows when it is removed
-		}
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	return errors.Join(walk, os.RemoveAll(dir))
 }

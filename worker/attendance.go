@@ -9,7 +9,9 @@ import (
 // attendance watches whether anybody still looks after the worker: an engine that calls, or one that holds an event
 // stream open. A worker whose engine is dead goes on with its run, but not for ever.
 type attendance struct {
-	ttl time.Duration
+	ttl       time.Duration
+	parkedTTL time.Duration // at least ttl: what holds while a person is waited for
+	parked    func() bool
 
 	mu    sync.Mutex
 	open  int       // event streams that are open
@@ -17,8 +19,8 @@ type attendance struct {
 	moved chan struct{}
 }
 
-func newAttendance(ttl time.Duration) *attendance {
-	return &attendance{ttl: ttl, last: time.Now(), moved: make(chan struct{}, 1)}
+func newAttendance(ttl, parkedTTL time.Duration, parked func() bool) *attendance {
+	return &attendance{ttl: ttl, parkedTTL: parkedTTL, parked: parked, last: time.Now(), moved: make(chan struct{}, 1)}
 }
 
 // touch notes a call.
@@ -54,12 +56,16 @@ func (a *attendance) idle() time.Duration {
 // left is how long the worker may still be alone, or 0 when nobody came for the whole time. Durations are taken from
 // the monotonic clock, so setting the machine's clock changes nothing.
 func (a *attendance) left() (time.Duration, bool) {
+	ttl := a.ttl
+	if a.parked() { // asked before the lock is taken: whoever answers may note a call here
+		ttl = a.parkedTTL
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.open > 0 {
 		return 0, false
 	}
-	return max(0, a.ttl-time.Since(a.last)), true
+	return max(0, ttl-time.Since(a.last)), true
 }
 
 // orphaned blocks until nobody came for the whole time, and reports whether that happened before ctx ended.
@@ -73,7 +79,7 @@ func (a *attendance) orphaned(ctx context.Context) bool {
 			if left == 0 {
 				return true
 			}
-			timer.Reset(left)
+			timer.Reset(min(left, a.ttl)) // what is parked may end without a call
 			due = timer.C
 		}
 		select {

@@ -10,7 +10,7 @@ import (
 func TestAttendance(t *testing.T) {
 	const ttl = 15 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
-		a := newAttendance(ttl)
+		a := newAttendance(ttl, ttl, func() bool { return false })
 		start := time.Now()
 		done := make(chan time.Duration, 1)
 		go func() {
@@ -45,7 +45,7 @@ func TestAttendance(t *testing.T) {
 func TestAttendanceEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		a := newAttendance(time.Hour)
+		a := newAttendance(time.Hour, time.Hour, func() bool { return false })
 		defer a.enter()()
 		done := make(chan bool, 1)
 		go func() { done <- a.orphaned(ctx) }()

@@ -198,6 +198,14 @@ func (c *Client) call(ctx context.Context, limit time.Duration, method, path str
 
 // send sends one call and returns its answer, whose status is 200. The caller closes its body.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.do(req)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://worker"+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("failed to call worker %s: %w", path, err)
@@ -212,6 +220,11 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 	} {
 		req.Header.Set(k, v)
 	}
+	return req, nil
+}
+
+func (c *Client) do(req *http.Request) (*http.Response, error) {
+	ctx, path := req.Context(), req.URL.Path
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.lost(ctx, path, err)

@@ -34,8 +34,10 @@ type HostOptions struct {
 	Drivers   map[string]func() Driver // by harness id
 	Workspace string                   // folder of the agent's files; must exist
 	State     string                   // folder of the harness's state; must exist
+	Scratch   string                   // folder for packed thread states; must exist; empty: the folder for temporary files
 	Mark      string                   // names the sandbox in the environment of its processes
 	OrphanTTL time.Duration            // without any call or open stream; 0 means DefaultOrphanTTL
+	ParkedTTL time.Duration            // the same while an interrupted turn is parked; 0 means DefaultParkedTTL
 	Log       *slog.Logger
 }
 
@@ -68,12 +70,17 @@ type Host struct {
 	kept    []*turn // ended turns whose journal is still there, oldest first
 	active  *turn
 	stuck   bool // a driver did not return: it cannot take another turn
+	thread  thread
+
+	interrupted string       // run that ended last, where an interrupt ended it
+	abandoning  *abandonment // of what was parked for it, while that lasts
 }
 
 type state int
 
 const (
-	unbound state = iota
+	unbound   state = iota
+	restoring       // the state folder is being filled
 	opening
 	bound
 	failed  // the driver could not be opened
@@ -91,10 +98,15 @@ func NewHost(o HostOptions) (*Host, error) {
 	if o.OrphanTTL == 0 {
 		o.OrphanTTL = DefaultOrphanTTL
 	}
+	if o.ParkedTTL == 0 {
+		o.ParkedTTL = DefaultParkedTTL
+	}
+	o.Scratch = scratchDir(o.Scratch)
 	h := &Host{
-		o: o, instance: id.New(id.Worker), attendance: newAttendance(o.OrphanTTL),
+		o: o, instance: id.New(id.Worker),
 		done: make(chan struct{}), fenced: make(chan struct{}), runs: map[string]*turn{},
 	}
+	h.attendance = newAttendance(o.OrphanTTL, max(o.OrphanTTL, o.ParkedTTL), h.parks)
 	var err error
 	if h.facade, err = newFacade(o.Log); err != nil {
 		return nil, err
@@ -135,6 +147,7 @@ func (h *Host) Ready() Ready {
 	if h.active != nil {
 		r.ActiveRun = h.active.spec.RunID
 	}
+	r.ParkedRun = h.parkedRun()
 	return r
 }
 
@@ -142,7 +155,7 @@ func (h *Host) Ready() Ready {
 // go: between the check and the effect no other lease can come.
 func (h *Host) enter(c Caller) *Error {
 	switch h.state {
-	case unbound, failed:
+	case unbound, restoring, failed:
 		return &Error{Code: CodeNotBound, Message: "this worker serves no binding"}
 	}
 	b := h.binding
@@ -206,6 +219,9 @@ func (h *Host) bind(c Caller, r BindRequest) (<-chan struct{}, error) {
 	if h.state == failed {
 		return nil, h.openErr
 	}
+	if h.state == restoring {
+		return nil, &Error{Code: CodeBusy, Message: "a thread state is being restored"}
+	}
 	if h.state != unbound {
 		if err := h.work(c); err != nil {
 			return nil, err
@@ -237,6 +253,9 @@ func (h *Host) open(d Driver, c harness.Construction) {
 	defer cancel()
 	begin := time.Now()
 	err := guarded(func() error {
+		if err := h.prepare(d); err != nil {
+			return err
+		}
 		return d.Open(ctx, Environment{
 			Workspace: h.o.Workspace, State: h.o.State, ModelURL: h.facade.url(), Tree: h.tree, Log: h.o.Log,
 		}, c)
@@ -294,14 +313,17 @@ func constructionDigest(c *harness.Construction) ([32]byte, error) {
 }
 
 // mayStop checks a caller that wants to stop the host; it then begins to refuse work. An unbound host may be stopped by
-// whoever knows the secret. With a time, the host must have been idle for as long: no turn, no stream, no call. The
-// caller's own call does not count.
+// whoever knows the secret. With a time, the host must have been idle for as long: no turn, no stream, no call, and nothing
+// that only this process has: a parked turn, or a state that is not committed yet. The caller's own call does not count.
 func (h *Host) mayStop(c Caller, idle time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if idle > 0 {
-		if h.active != nil || h.state == opening || h.attendance.idle() < idle {
+		if h.active != nil || h.state == opening || h.state == restoring || h.attendance.idle() < idle {
 			return &Error{Code: CodeBusy, Message: "this worker is not idle"}
+		}
+		if h.parkedRun() != "" || h.abandoning != nil || h.thread.last.uncommitted() && h.thread.last.err == nil {
+			return &Error{Code: CodeBusy, Message: "this worker holds what nobody else has"}
 		}
 	}
 	if h.state == opening || h.state == bound {
@@ -323,7 +345,7 @@ func (h *Host) Stop() {
 func (h *Host) stop() {
 	h.mu.Lock()
 	h.state = closing
-	active, opened := h.active, h.opened
+	active, opened, parked := h.active, h.opened, h.abandoning
 	h.mu.Unlock()
 	if active != nil {
 		active.cancel(&Cancelled{Reason: event.CancelShutdown})
@@ -343,6 +365,9 @@ func (h *Host) stop() {
 			h.o.Log.Warn("driver did not stop opening in time")
 		}
 	}
+	if parked != nil {
+		<-parked.done
+	}
 	h.mu.Lock()
 	d, stuck := h.driver, h.stuck
 	h.mu.Unlock()
@@ -354,6 +379,7 @@ func (h *Host) stop() {
 		h.o.Log.Error("failed to end process tree", "error", err)
 	}
 	h.watching.Wait()
+	h.dropPacked()
 	close(h.done)
 }
 

@@ -23,6 +23,13 @@ const (
 	headerInstance   = "Harness-Instance"
 )
 
+// Headers of a packed thread state, in the direction in which its bytes go.
+const (
+	headerStateCodec = "Harness-State-Codec"
+	headerStateHash  = "Harness-State-Hash" // SHA-256 of the bytes, hexadecimal
+	headerHeadRev    = "Harness-Head-Rev"   // revision of the head that the bytes are
+)
+
 // Limits of the protocol.
 const (
 	MaxTextBytes      = 1 << 20 // of a turn's message
@@ -33,8 +40,12 @@ const (
 	MaxConnections    = 64
 	MaxRuns           = 10_000 // runs in a worker's life: each leaves a tombstone
 	MaxUnacknowledged = 16     // ended runs whose journal is kept for a late acknowledgement
+	MaxFiles          = 16     // of a turn
+	MaxCalls          = 64     // that one decision is about
+	MaxDecisionBytes  = 1 << 20
 
-	maxBody       = 4 << 20 // of a request
+	maxBody       = 4 << 20  // of a request
+	maxTurnBody   = 24 << 20 // of the start of a turn: harness.MaxFilesBytes in base64, and the rest
 	maxSmallBody  = 16 << 10
 	maxAnswerBody = 64 << 10
 	maxHeader     = 32 << 10
@@ -68,6 +79,7 @@ type Ready struct {
 	Harnesses        []string `json:"harnesses"` // that it can drive, sorted
 	Bound            *Bound   `json:"bound,omitempty"`
 	ActiveRun        string   `json:"activeRun,omitempty"`
+	ParkedRun        string   `json:"parkedRun,omitempty"` // interrupted run whose native call waits in this process
 }
 
 // Bound is whom a worker serves.
@@ -79,6 +91,10 @@ type Bound struct {
 
 type bindAnswer struct {
 	Instance string `json:"instance"`
+}
+
+type commitRequest struct {
+	Head harness.Head `json:"head"`
 }
 
 type cancelRequest struct {
@@ -126,6 +142,10 @@ const (
 	CodeTooMany         Code = "too_many"
 	CodeClosing         Code = "closing"
 	CodeExhausted       Code = "exhausted"
+	CodeStaleHead       Code = "stale_head"
+	CodeNoState         Code = "no_state"
+	CodeStateFailed     Code = "state_failed" // it could not be packed
+	CodeInterruptLost   Code = "interrupt_lost"
 	CodeInternal        Code = "internal"
 )
 
@@ -147,6 +167,10 @@ var statusOf = map[Code]int{
 	CodeTooMany:         http.StatusTooManyRequests,
 	CodeClosing:         http.StatusServiceUnavailable,
 	CodeExhausted:       http.StatusServiceUnavailable,
+	CodeStaleHead:       http.StatusConflict,
+	CodeNoState:         http.StatusConflict,
+	CodeStateFailed:     http.StatusConflict,
+	CodeInterruptLost:   http.StatusGone,
 	CodeInternal:        http.StatusInternalServerError,
 }
 
@@ -164,6 +188,10 @@ var meaningOf = map[Code]error{
 	CodeGone:            harness.ErrGone,
 	CodeClosing:         harness.ErrGone,
 	CodeExhausted:       harness.ErrGone,
+	CodeStaleHead:       harness.ErrStaleHead,
+	CodeNoState:         harness.ErrNoState,
+	CodeStateFailed:     harness.ErrNoState,
+	CodeInterruptLost:   harness.ErrInterruptLost,
 }
 
 // Error is the answer of a worker that did not do what was asked, and did nothing else either.

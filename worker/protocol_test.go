@@ -2,10 +2,12 @@ package worker
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -93,6 +95,17 @@ func TestBadCalls(t *testing.T) {
 	w.bound(t)
 	turn := `{"runId":"run_1","text":"x","capability":"c","deadlineMs":0}`
 	long := func(n int) string { return strings.Repeat("x", n) }
+	file := func(n int) string {
+		return `{"name":"a","mediaType":"text/plain","data":"` + base64.StdEncoding.EncodeToString(make([]byte, n)) + `"}`
+	}
+	resume := func(decision string) string {
+		return `{"runId":"run_0","interruptId":"int_0","revision":1,"decision":{` + decision + `},"inherit":{}}`
+	}
+	stateHeaders := func(change map[string]string) map[string]string {
+		h := map[string]string{headerHeadRev: "1", headerStateHash: strings.Repeat("0", 64), headerStateCodec: StateCodec}
+		maps.Copy(h, change)
+		return h
+	}
 	cases := []struct {
 		name, method, path, body string
 		headers                  map[string]string
@@ -123,8 +136,35 @@ func TestBadCalls(t *testing.T) {
 		{"unknown field", "POST", "/v1/runs", `{"runId":"run_1","more":1}`, nil, 400, CodeBadRequest, ""},
 		{"wrong type", "POST", "/v1/runs", `{"runId":"run_1","text":7}`, nil, 400, CodeBadRequest, "text"},
 		{"deep nesting", "POST", "/v1/runs", strings.Repeat("[", 100_000), nil, 400, CodeBadRequest, ""},
-		{"too large", "POST", "/v1/runs", `{"text":"` + long(maxBody) + `"}`, nil, 413, CodeTooLarge, ""},
+		{"too large", "POST", "/v1/runs", `{"text":"` + long(maxTurnBody) + `"}`, nil, 413, CodeTooLarge, ""},
 		{"too long a text", "POST", "/v1/runs", `{"runId":"run_1","text":"` + long(MaxTextBytes+1) + `"}`, nil, 400, CodeBadRequest, "text"},
+		{"bind: too large", "POST", "/v1/bind", `{"brokerSocket":"` + long(maxBody) + `"}`, nil, 413, CodeTooLarge, ""},
+		{"head without a hash", "POST", "/v1/runs", `{"runId":"run_1","head":{"rev":1}}`, nil, 400, CodeBadRequest, "head.hash"},
+		{"head that is no hash", "POST", "/v1/runs", `{"runId":"run_1","head":{"rev":1,"hash":"../x"}}`, nil, 400, CodeBadRequest, "head.hash"},
+		{"negative head", "POST", "/v1/runs", `{"runId":"run_1","head":{"rev":-1}}`, nil, 400, CodeBadRequest, "head.rev"},
+		{"file without a name", "POST", "/v1/runs", `{"runId":"run_1","files":[{"mediaType":"text/plain","data":""}]}`, nil, 400, CodeBadRequest, "files.0.name"},
+		{"file name with a newline", "POST", "/v1/runs", `{"runId":"run_1","files":[{"name":"a\nb","mediaType":"text/plain","data":""}]}`, nil, 400, CodeBadRequest, "files.0.name"},
+		{"file without a type", "POST", "/v1/runs", `{"runId":"run_1","files":[{"name":"a","data":""}]}`, nil, 400, CodeBadRequest, "files.0.mediaType"},
+		{"file that is not base64", "POST", "/v1/runs", `{"runId":"run_1","files":[{"name":"a","mediaType":"text/plain","data":"?"}]}`, nil, 400, CodeBadRequest, ""},
+		{"files too large", "POST", "/v1/runs", `{"runId":"run_1","files":[` + file(6<<20) + `,` + file(6<<20) + `]}`, nil, 400, CodeBadRequest, "files.1.data"},
+		{"too many files", "POST", "/v1/runs", `{"runId":"run_1","files":[` + strings.Repeat(file(1)+`,`, MaxFiles) + file(1) + `]}`, nil, 400, CodeBadRequest, "files"},
+		{"resume with a message", "POST", "/v1/runs", `{"runId":"run_1","text":"x","resume":` + resume(`"form":{}`) + `}`, nil, 400, CodeBadRequest, "resume"},
+		{"resume of another interrupt", "POST", "/v1/runs", `{"runId":"run_1","resume":` + strings.Replace(resume(`"form":{}`), "int_0", "int_1", 1) + `}`, nil, 400, CodeBadRequest, "resume.interruptId"},
+		{"resume of another revision", "POST", "/v1/runs", `{"runId":"run_1","resume":` + strings.Replace(resume(`"form":{}`), `"revision":1`, `"revision":2`, 1) + `}`, nil, 400, CodeBadRequest, "resume.revision"},
+		{"resume without a decision", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(``) + `}`, nil, 400, CodeBadRequest, "resume.decision"},
+		{"form that is no object", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(`"form":[]`) + `}`, nil, 400, CodeBadRequest, "resume.decision.form"},
+		{"unknown verdict", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(`"calls":[{"toolCallId":"t","verdict":"maybe"}]`) + `}`, nil, 400, CodeBadRequest, "resume.decision.calls.0.verdict"},
+		{"edit without arguments", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(`"calls":[{"toolCallId":"t","verdict":"edit"}]`) + `}`, nil, 400, CodeBadRequest, "resume.decision.calls.0.arguments"},
+		{"approval with arguments", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(`"calls":[{"toolCallId":"t","verdict":"approve","arguments":{}}]`) + `}`, nil, 400, CodeBadRequest, "resume.decision.calls.0.arguments"},
+		{"a call twice", "POST", "/v1/runs", `{"runId":"run_1","resume":` + resume(`"calls":[{"toolCallId":"t","verdict":"approve"},{"toolCallId":"t","verdict":"reject"}]`) + `}`, nil, 400, CodeBadRequest, "resume.decision.calls.1.toolCallId"},
+		{"inheritance that cannot be", "POST", "/v1/runs", `{"runId":"run_1","resume":` + strings.Replace(resume(`"form":{}`), `"inherit":{}`, `"inherit":{"tools":[{"id":"t","namespace":["x"]}]}`, 1) + `}`, nil, 400, CodeBadRequest, "resume.inherit"},
+		{"state of an unknown run", "GET", "/v1/runs/run_9/state", "", nil, 404, CodeUnknownRun, ""},
+		{"commit of an unknown run", "POST", "/v1/runs/run_9/commit", `{"head":{"rev":1,"hash":"` + strings.Repeat("0", 64) + `"}}`, nil, 404, CodeUnknownRun, ""},
+		{"commit of nothing", "POST", "/v1/runs/run_9/commit", `{"head":{"rev":0}}`, nil, 400, CodeBadRequest, "head.rev"},
+		{"restore on a bound worker", "PUT", "/v1/state", "x", stateHeaders(nil), 409, CodeConflict, ""},
+		{"restore without a revision", "PUT", "/v1/state", "x", stateHeaders(map[string]string{headerHeadRev: ""}), 400, CodeBadRequest, headerHeadRev},
+		{"restore without a hash", "PUT", "/v1/state", "x", stateHeaders(map[string]string{headerStateHash: ""}), 400, CodeBadRequest, "head.hash"},
+		{"restore of another codec", "PUT", "/v1/state", "x", stateHeaders(map[string]string{headerStateCodec: "zip"}), 400, CodeBadRequest, headerStateCodec},
 		{"no run id", "POST", "/v1/runs", `{"text":"x"}`, nil, 400, CodeBadRequest, "runId"},
 		{"run id that climbs", "POST", "/v1/runs", `{"runId":"../x"}`, nil, 400, CodeBadRequest, "runId"},
 		{"capability with a newline", "POST", "/v1/runs", `{"runId":"run_1","capability":"a\nb"}`, nil, 400, CodeBadRequest, "capability"},

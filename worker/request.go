@@ -87,6 +87,18 @@ func validateTurn(t harness.Turn) error {
 	case t.DeadlineMs < 0 || t.DeadlineMs > MaxDeadline.Milliseconds():
 		return bad("deadlineMs", "out of bounds")
 	}
+	if err := validateHead("head", t.Head); err != nil {
+		return err
+	}
+	if err := validateFiles(t.Files); err != nil {
+		return err
+	}
+	if t.Resume != nil {
+		if t.Text != "" || len(t.Files) > 0 {
+			return bad("resume", "a turn that resumes has no message")
+		}
+		return validateResume(*t.Resume)
+	}
 	return nil
 }
 

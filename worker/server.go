@@ -95,7 +95,10 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/ready":             s.ready,
 		"POST /v1/bind":             s.bind,
 		"POST /v1/runs":             s.start,
+		"PUT /v1/state":             s.restore,
 		"POST /v1/runs/{id}/cancel": s.cancel,
+		"GET /v1/runs/{id}/state":   s.state,
+		"POST /v1/runs/{id}/commit": s.commit,
 		"GET /v1/runs/{id}/events":  s.events,
 		"POST /v1/runs/{id}/ack":    s.ack,
 		"POST /v1/shutdown":         s.shutdown,
@@ -234,7 +237,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var t harness.Turn
-	if err := read(w, r, maxBody, &t); err != nil {
+	if err := read(w, r, maxTurnBody, &t); err != nil {
 		return err
 	}
 	if err := s.host.StartTurn(c, t); err != nil {
@@ -253,6 +256,7 @@ func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, maxSmallBody, &req); err != nil {
 		return err
 	}
+	patient(w)
 	if err := s.host.Cancel(c, r.PathValue("id"), event.CancelReason(req.Reason)); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
 )
 
 // Errors that a Sink returns to a driver.
@@ -25,20 +27,35 @@ var (
 // sink is the Sink of one turn: it validates, and writes to the journal. It holds the terminal back until the driver
 // has returned, so that whoever reads the terminal finds the worker free for the next turn.
 type sink struct {
-	ctx     context.Context // of the turn
-	journal *journal
-	log     *slog.Logger
-	over    chan struct{} // closed when the terminal is known
+	ctx       context.Context // of the turn
+	journal   *journal
+	log       *slog.Logger
+	over      chan struct{} // closed when the terminal is known
+	interrupt string        // id that an interrupt of this run has
 
-	mu        sync.Mutex
-	validator *event.Validator
-	terminal  [][]byte // bodies of the last steps, once the terminal is known
+	mu          sync.Mutex
+	validator   *event.Validator
+	terminal    [][]byte // bodies of the last steps, once the terminal is known
+	interrupted bool     // the terminal is run.interrupted
 }
 
-func newSink(ctx context.Context, j *journal, log *slog.Logger) (*sink, error) {
-	s := &sink{ctx: ctx, journal: j, log: log, over: make(chan struct{}), validator: event.NewValidator(event.DefaultBounds())}
+// interruptRevision is the revision of every interrupt: what is asked never changes.
+const interruptRevision = 1
+
+func newSink(ctx context.Context, j *journal, log *slog.Logger, t harness.Turn) (*sink, error) {
+	s := &sink{
+		ctx: ctx, journal: j, log: log, over: make(chan struct{}), interrupt: id.OfInterrupt(t.RunID),
+		validator: event.NewValidator(event.DefaultBounds()),
+	}
+	started := event.RunStarted{Harness: "worker"}
+	if t.Resume != nil {
+		if err := s.validator.Inherit(t.Resume.Inherit); err != nil {
+			return nil, bad("resume.inherit", "cannot be open at an interrupt")
+		}
+		started.Continues = t.Resume.RunID
+	}
 	// run.started is the engine's; the validator here has to know that it was.
-	if _, err := s.validator.Accept(event.Event{Data: event.RunStarted{Harness: "worker"}}); err != nil {
+	if _, err := s.validator.Accept(event.Event{Data: started}); err != nil {
 		return nil, fmt.Errorf("failed to begin validation: %w", err)
 	}
 	return s, nil
@@ -104,6 +121,14 @@ func (s *sink) accept(e event.Event) ([]event.Event, error) {
 			e.Data = d
 		}
 	}
+	switch d := e.Data.(type) { // one interrupt at most ends a run, so its id needs no driver
+	case event.InterruptRequested:
+		d.InterruptID, d.Revision = s.interrupt, interruptRevision
+		e.Data = d
+	case event.RunInterrupted:
+		d.InterruptID = s.interrupt
+		e.Data = d
+	}
 	return s.validator.Accept(e)
 }
 
@@ -129,6 +154,7 @@ func (s *sink) terminate(e event.Event) error {
 func (s *sink) conclude(events []event.Event) error {
 	t := &events[len(events)-1]
 	t.Data = withThread(t.Data)
+	_, s.interrupted = t.Data.(event.RunInterrupted)
 	bodies, err := encodeSteps(events, nil)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -23,12 +24,19 @@ type turn struct {
 	gaveUp  chan struct{}
 	ended   chan struct{} // closed when the terminal is in the journal
 	journal *journal
+
+	admitted bool // its capability is in use
 }
 
 // turnDigest is of what makes two starts of one run the same. The capability and the deadline are not: an engine that
-// took the run over has fresh ones.
-func turnDigest(t harness.Turn) [32]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(t.RunID), t.RunID, t.Text))
+// took the run over has fresh ones. The head is not either: a run that has started has started from its own.
+func turnDigest(t harness.Turn) ([32]byte, error) {
+	t.Capability, t.DeadlineMs, t.Head = "", 0, harness.Head{}
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("failed to digest turn: %w", err)
+	}
+	return sha256.Sum256(raw), nil
 }
 
 // StartTurn starts a run. Starting it again, in any state, has no effect but to take the newer capability.
@@ -36,18 +44,24 @@ func (h *Host) StartTurn(c Caller, spec harness.Turn) error {
 	if err := validateTurn(spec); err != nil {
 		return err
 	}
+	digest, err := turnDigest(spec)
+	if err != nil {
+		return err
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.work(c); err != nil {
 		return err
 	}
-	digest := turnDigest(spec)
 	if t, ok := h.runs[spec.RunID]; ok {
 		if t.digest != digest {
 			return &Error{Code: CodeConflict, Message: "the run was started with another request"}
 		}
 		if t == h.active {
-			h.facade.allow(t.ctx, spec.Capability)
+			t.spec.Capability = spec.Capability
+			if t.admitted {
+				h.admit(t)
+			}
 		}
 		return nil
 	}
@@ -61,22 +75,51 @@ func (h *Host) StartTurn(c Caller, spec harness.Turn) error {
 	case len(h.runs) >= MaxRuns:
 		return &Error{Code: CodeExhausted, Message: "this worker has served its number of runs"}
 	}
+	if err := h.resumable(spec.Resume); err != nil {
+		return err
+	}
 	t := &turn{
 		spec: spec, digest: digest, journal: newJournal(h.limits.JournalBytes, h.limits.JournalSteps),
 		ended: make(chan struct{}), gaveUp: make(chan struct{}),
 	}
 	t.giveUp = sync.OnceFunc(func() { close(t.gaveUp) })
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
-	s, err := newSink(t.ctx, t.journal, h.o.Log.With("run", spec.RunID))
+	s, err := newSink(t.ctx, t.journal, h.o.Log.With("run", spec.RunID), spec)
 	if err != nil {
 		t.cancel(err)
 		return err
 	}
+	if err := h.thread.begin(spec.Head); err != nil {
+		t.cancel(err)
+		return err
+	}
+	// A turn with a message supersedes what is parked, which has to end before the driver hears of the turn.
+	parked := h.abandoning
+	if spec.Resume == nil && parked == nil {
+		parked = h.abandon(h.interrupted)
+	}
+	h.interrupted = ""
 	h.runs[spec.RunID] = t
 	h.active = t
-	h.facade.allow(t.ctx, spec.Capability)
-	go h.play(t, s)
+	if parked == nil {
+		h.admit(t)
+		go h.play(t, s)
+		return nil
+	}
+	go func() {
+		<-parked.done
+		h.mu.Lock()
+		h.admit(t)
+		h.mu.Unlock()
+		h.play(t, s)
+	}()
 	return nil
+}
+
+// admit lets the turn reach the model. The caller holds h.mu.
+func (h *Host) admit(t *turn) {
+	t.admitted = true
+	h.facade.allow(t.ctx, t.spec.Capability)
 }
 
 // play runs one turn to its terminal.
@@ -90,18 +133,38 @@ func (h *Host) play(t *turn, s *sink) {
 		defer deadline.Stop()
 	}
 	returned := make(chan error, 1)
-	go func() { returned <- guarded(func() error { return h.driver.Turn(t.ctx, t.spec, s) }) }()
+	go func() { returned <- guarded(func() error { return h.turn(t, s) }) }()
 	stuck := !h.await(t, s, returned)
 	if stuck {
 		s.abandon()
 	}
 	h.facade.deny()
+	state := h.pack(t, stuck)
 	h.mu.Lock()
 	h.active = nil
 	h.stuck = h.stuck || stuck
+	h.thread.last = state
+	h.interrupted = ""
+	if s.interrupted {
+		h.interrupted = t.spec.RunID
+	}
+	t.spec = harness.Turn{RunID: t.spec.RunID} // what stays for the worker's life is small
 	h.keep(t)
 	h.mu.Unlock()
 	s.release()
+}
+
+// turn hands the turn to the driver, unless the driver is still busy with what was parked before it.
+func (h *Host) turn(t *turn, s *sink) error {
+	h.mu.Lock()
+	spec, stuck := t.spec, h.stuck
+	h.mu.Unlock()
+	if stuck {
+		return &Failure{
+			Category: event.CategoryTimeout, Code: "driver_stuck", Message: "The harness did not stop an earlier turn in time.",
+		}
+	}
+	return h.driver.Turn(t.ctx, spec, s)
 }
 
 // await waits for the driver to return, and reports whether it did. A driver that was cancelled, or that has yielded
@@ -161,19 +224,34 @@ func (h *Host) keep(t *turn) {
 	}
 }
 
-// Cancel asks the run to end. It has no effect on a run that has ended.
+// Cancel asks the run to end. It has no effect on a run that has ended, but that what is parked for it ends; it returns
+// when that is over.
 func (h *Host) Cancel(c Caller, runID string, reason event.CancelReason) error {
 	if !slices.Contains(cancelReasons, reason) {
 		return &Error{Code: CodeBadRequest, Field: "reason", Message: "unknown reason"}
 	}
+	parked, err := h.cancel(c, runID, reason)
+	if err != nil {
+		return err
+	}
+	if parked != nil {
+		<-parked.done
+	}
+	return nil
+}
+
+func (h *Host) cancel(c Caller, runID string, reason event.CancelReason) (*abandonment, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t, err := h.find(c, runID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.cancel(&Cancelled{Reason: reason}) // the first cause stands
-	return nil
+	if t != h.active && runID == h.interrupted {
+		return h.abandon(runID), nil
+	}
+	return nil, nil
 }
 
 var cancelReasons = []event.CancelReason{

@@ -9,11 +9,13 @@ type options struct {
 	State      string        `required:"" help:"Folder of the harness's own state, kept between workers."`
 	Workspace  string        `required:"" help:"Folder of the agent's files."`
 	Mark       string        `required:"" help:"Name of the sandbox, in the environment of its processes."`
+	Scratch    string        `help:"Folder for packed thread states." placeholder:"PATH"`
 	PidFile    string        `help:"File to which the process id and start time are written before the socket listens."`
 	LogFile    string        `help:"File to log to, bounded; the one before is kept with the suffix .1. Standard error when absent."`
 	LogLevel   string        `default:"info" enum:"debug,info,warn,error" help:"Least level that is logged."`
 	ReadyFD    uint          `name:"ready-fd" help:"Descriptor to which a line is written when the socket listens."`
 	OrphanTTL  time.Duration `name:"orphan-ttl" default:"15m" help:"The worker ends when no engine calls it or listens to it for so long."`
+	ParkedTTL  time.Duration `name:"parked-ttl" default:"24h" help:"The same while an interrupted turn waits in this process."`
 	Node       string        `help:"Node.js program for harnesses that need it." placeholder:"PATH"`
 	NodeDir    string        `help:"Folder of the Node.js agents." placeholder:"PATH"`
 }

@@ -42,7 +42,10 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	for flag, dir := range map[string]string{"state": o.State, "workspace": o.Workspace} {
+	for flag, dir := range map[string]string{"state": o.State, "workspace": o.Workspace, "scratch": o.Scratch} {
+		if flag == "scratch" && dir == "" {
+			continue
+		}
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 			return fmt.Errorf("failed to use --%s: not a folder", flag)
 		}
@@ -57,7 +60,8 @@ func run(o options) error {
 		return err
 	}
 	h, err := worker.NewHost(worker.HostOptions{
-		Drivers: drivers(o), Workspace: o.Workspace, State: o.State, Mark: o.Mark, OrphanTTL: o.OrphanTTL, Log: log,
+		Drivers: drivers(o), Workspace: o.Workspace, State: o.State, Scratch: o.Scratch, Mark: o.Mark,
+		OrphanTTL: o.OrphanTTL, ParkedTTL: o.ParkedTTL, Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

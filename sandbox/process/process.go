@@ -92,6 +92,10 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	if err := os.Mkdir(temp, 0o700); err != nil {
 		return fmt.Errorf("failed to launch worker: %w", err)
 	}
+	scratch := filepath.Join(s.Dir, "packed") // not what harnesses get as their folder for temporary files
+	if err := os.Mkdir(scratch, 0o700); err != nil {
+		return fmt.Errorf("failed to launch worker: %w", err)
+	}
 	// What the Go runtime itself prints, when the worker crashes. The worker's log is a bounded file of its own.
 	crash, err := os.OpenFile(filepath.Join(s.Dir, "stderr"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -108,7 +112,7 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	args := []string{
 		"--socket", s.Socket, "--secret-file", s.SecretFile, "--state", s.State, "--workspace", s.Workspace,
 		"--mark", s.Addr, "--pid-file", pidFile(s), "--log-file", filepath.Join(s.Dir, "log"), "--log-level", b.o.LogLevel,
-		"--orphan-ttl", s.OrphanTTL.String(), "--ready-fd", "3",
+		"--orphan-ttl", s.OrphanTTL.String(), "--parked-ttl", s.ParkedTTL.String(), "--scratch", scratch, "--ready-fd", "3",
 	}
 	if b.o.NodeDir != "" {
 		args = append(args, "--node-dir", b.o.NodeDir)
