@@ -32,12 +32,14 @@ type Config = graphql.Config[ResolverRoot, DirectiveRoot, ComplexityRoot]
 
 type ResolverRoot interface {
 	Agent() AgentResolver
+	FormInterrupt() FormInterruptResolver
 	Mutation() MutationResolver
 	Query() QueryResolver
 	Run() RunResolver
 	Session() SessionResolver
 	SessionBusy() SessionBusyResolver
 	Subscription() SubscriptionResolver
+	ToolApprovalInterrupt() ToolApprovalInterruptResolver
 	Viewer() ViewerResolver
 }
 
@@ -101,7 +103,16 @@ type ComplexityRoot struct {
 		Allowed    func(childComplexity int) int
 		Arguments  func(childComplexity int) int
 		Name       func(childComplexity int) int
+		Schema     func(childComplexity int) int
 		ToolCallID func(childComplexity int) int
+	}
+
+	Attachment struct {
+		ID        func(childComplexity int) int
+		MediaType func(childComplexity int) int
+		Name      func(childComplexity int) int
+		Sha256    func(childComplexity int) int
+		Size      func(childComplexity int) int
 	}
 
 	Blueprint struct {
@@ -112,6 +123,14 @@ type ComplexityRoot struct {
 		Name        func(childComplexity int) int
 		Prompt      func(childComplexity int) int
 		Slug        func(childComplexity int) int
+		Tools       func(childComplexity int) int
+	}
+
+	CallDecision struct {
+		Arguments  func(childComplexity int) int
+		Message    func(childComplexity int) int
+		ToolCallID func(childComplexity int) int
+		Verdict    func(childComplexity int) int
 	}
 
 	CapacityExhausted struct {
@@ -120,12 +139,29 @@ type ComplexityRoot struct {
 		RetryAfterSeconds func(childComplexity int) int
 	}
 
+	Decision struct {
+		Calls     func(childComplexity int) int
+		Form      func(childComplexity int) int
+		Interrupt func(childComplexity int) int
+	}
+
 	FormField struct {
 		Choices  func(childComplexity int) int
 		Kind     func(childComplexity int) int
 		Label    func(childComplexity int) int
 		Name     func(childComplexity int) int
 		Required func(childComplexity int) int
+	}
+
+	FormInterrupt struct {
+		ExpiresAt func(childComplexity int) int
+		Fields    func(childComplexity int) int
+		ID        func(childComplexity int) int
+		Prompt    func(childComplexity int) int
+		Revision  func(childComplexity int) int
+		Run       func(childComplexity int) int
+		RunID     func(childComplexity int) int
+		Status    func(childComplexity int) int
 	}
 
 	Harness struct {
@@ -176,6 +212,12 @@ type ComplexityRoot struct {
 		Message func(childComplexity int) int
 	}
 
+	InterruptConflict struct {
+		Code    func(childComplexity int) int
+		Message func(childComplexity int) int
+		Status  func(childComplexity int) int
+	}
+
 	InterruptRequestedEvent struct {
 		Calls       func(childComplexity int) int
 		Deadline    func(childComplexity int) int
@@ -192,10 +234,12 @@ type ComplexityRoot struct {
 	}
 
 	Message struct {
-		ID    func(childComplexity int) int
-		Role  func(childComplexity int) int
-		RunID func(childComplexity int) int
-		Text  func(childComplexity int) int
+		Attachments func(childComplexity int) int
+		Decision    func(childComplexity int) int
+		ID          func(childComplexity int) int
+		Role        func(childComplexity int) int
+		RunID       func(childComplexity int) int
+		Text        func(childComplexity int) int
 	}
 
 	MessageConnection struct {
@@ -223,6 +267,7 @@ type ComplexityRoot struct {
 	Mutation struct {
 		CancelRun    func(childComplexity int, runID string) int
 		ClearSession func(childComplexity int, sessionID string) int
+		ResumeRun    func(childComplexity int, input model.ResumeRunInput) int
 		SaveAgent    func(childComplexity int, input model.SaveAgentInput) int
 		StartRun     func(childComplexity int, input model.StartRunInput) int
 	}
@@ -323,6 +368,11 @@ type ComplexityRoot struct {
 		Type      func(childComplexity int) int
 	}
 
+	ResumeRunSuccess struct {
+		Run     func(childComplexity int) int
+		Session func(childComplexity int) int
+	}
+
 	RevisionConflict struct {
 		Code            func(childComplexity int) int
 		CurrentRevision func(childComplexity int) int
@@ -330,28 +380,37 @@ type ComplexityRoot struct {
 	}
 
 	Run struct {
-		Agent        func(childComplexity int) int
-		AgentID      func(childComplexity int) int
-		AgentVersion func(childComplexity int) int
-		CancelReason func(childComplexity int) int
-		CreatedAt    func(childComplexity int) int
-		EndedAt      func(childComplexity int) int
-		Ending       func(childComplexity int) int
-		Error        func(childComplexity int) int
-		Events       func(childComplexity int, after int64, first int64) int
-		Generation   func(childComplexity int) int
-		Harness      func(childComplexity int) int
-		HarnessID    func(childComplexity int) int
-		ID           func(childComplexity int) int
-		Input        func(childComplexity int) int
-		Isolation    func(childComplexity int) int
-		LastSequence func(childComplexity int) int
-		Output       func(childComplexity int) int
-		Session      func(childComplexity int) int
-		SessionID    func(childComplexity int) int
-		StartedAt    func(childComplexity int) int
-		Status       func(childComplexity int) int
-		Usage        func(childComplexity int) int
+		Agent         func(childComplexity int) int
+		AgentID       func(childComplexity int) int
+		AgentVersion  func(childComplexity int) int
+		CancelReason  func(childComplexity int) int
+		ContinuedBy   func(childComplexity int) int
+		ContinuedByID func(childComplexity int) int
+		Continues     func(childComplexity int) int
+		ContinuesID   func(childComplexity int) int
+		CreatedAt     func(childComplexity int) int
+		Decision      func(childComplexity int) int
+		EndedAt       func(childComplexity int) int
+		Ending        func(childComplexity int) int
+		Epoch         func(childComplexity int) int
+		Error         func(childComplexity int) int
+		Events        func(childComplexity int, after int64, first int64) int
+		Generation    func(childComplexity int) int
+		Harness       func(childComplexity int) int
+		HarnessID     func(childComplexity int) int
+		ID            func(childComplexity int) int
+		Input         func(childComplexity int) int
+		Interrupt     func(childComplexity int) int
+		Isolation     func(childComplexity int) int
+		LastSequence  func(childComplexity int) int
+		Ord           func(childComplexity int) int
+		Output        func(childComplexity int) int
+		QueuePosition func(childComplexity int) int
+		Session       func(childComplexity int) int
+		SessionID     func(childComplexity int) int
+		StartedAt     func(childComplexity int) int
+		Status        func(childComplexity int) int
+		Usage         func(childComplexity int) int
 	}
 
 	RunCancelledEvent struct {
@@ -425,7 +484,8 @@ type ComplexityRoot struct {
 	}
 
 	RunInput struct {
-		Text func(childComplexity int) int
+		Attachments func(childComplexity int) int
+		Text        func(childComplexity int) int
 	}
 
 	RunInterruptedEvent struct {
@@ -440,7 +500,8 @@ type ComplexityRoot struct {
 	}
 
 	RunLimits struct {
-		MaxRunSeconds func(childComplexity int) int
+		InterruptSeconds func(childComplexity int) int
+		MaxRunSeconds    func(childComplexity int) int
 	}
 
 	RunOutput struct {
@@ -477,20 +538,24 @@ type ComplexityRoot struct {
 	}
 
 	Session struct {
-		ActiveRun      func(childComplexity int) int
-		ActiveRunID    func(childComplexity int) int
-		Agent          func(childComplexity int) int
-		AgentID        func(childComplexity int) int
-		AgentVersion   func(childComplexity int) int
-		ConversationID func(childComplexity int) int
-		CreatedAt      func(childComplexity int) int
-		Epoch          func(childComplexity int) int
-		Harness        func(childComplexity int) int
-		HarnessID      func(childComplexity int) int
-		ID             func(childComplexity int) int
-		Messages       func(childComplexity int, first int64, after *string) int
-		Runs           func(childComplexity int, first int64, after *string) int
-		UpdatedAt      func(childComplexity int) int
+		ActiveRun        func(childComplexity int) int
+		ActiveRunID      func(childComplexity int) int
+		Agent            func(childComplexity int) int
+		AgentID          func(childComplexity int) int
+		AgentVersion     func(childComplexity int) int
+		ConversationID   func(childComplexity int) int
+		CreatedAt        func(childComplexity int) int
+		Epoch            func(childComplexity int) int
+		Harness          func(childComplexity int) int
+		HarnessID        func(childComplexity int) int
+		ID               func(childComplexity int) int
+		LastActivity     func(childComplexity int) int
+		Messages         func(childComplexity int, first int64, after *string) int
+		PendingInterrupt func(childComplexity int) int
+		Queue            func(childComplexity int) int
+		Runs             func(childComplexity int, first int64, after *string) int
+		Status           func(childComplexity int) int
+		UpdatedAt        func(childComplexity int) int
 	}
 
 	SessionBusy struct {
@@ -510,6 +575,15 @@ type ComplexityRoot struct {
 		Node   func(childComplexity int) int
 	}
 
+	SessionEventBatch struct {
+		CaughtUp func(childComplexity int) int
+		Epoch    func(childComplexity int) int
+		Events   func(childComplexity int) int
+		Ord      func(childComplexity int) int
+		RunID    func(childComplexity int) int
+		Through  func(childComplexity int) int
+	}
+
 	SlugTaken struct {
 		Code    func(childComplexity int) int
 		Message func(childComplexity int) int
@@ -520,7 +594,9 @@ type ComplexityRoot struct {
 	}
 
 	Subscription struct {
-		RunEvents func(childComplexity int, runID string, after int64) int
+		RunEvents      func(childComplexity int, runID string, after int64) int
+		SessionChanged func(childComplexity int) int
+		SessionEvents  func(childComplexity int, sessionID string, after *string) int
 	}
 
 	SupplyChain struct {
@@ -563,6 +639,17 @@ type ComplexityRoot struct {
 	ThreadState struct {
 		Durability func(childComplexity int) int
 		Revision   func(childComplexity int) int
+	}
+
+	ToolApprovalInterrupt struct {
+		Calls     func(childComplexity int) int
+		ExpiresAt func(childComplexity int) int
+		ID        func(childComplexity int) int
+		Prompt    func(childComplexity int) int
+		Revision  func(childComplexity int) int
+		Run       func(childComplexity int) int
+		RunID     func(childComplexity int) int
+		Status    func(childComplexity int) int
 	}
 
 	ToolArgumentsDeltaEvent struct {
@@ -611,6 +698,10 @@ type ComplexityRoot struct {
 		Title           func(childComplexity int) int
 		ToolCallID      func(childComplexity int) int
 		Type            func(childComplexity int) int
+	}
+
+	ToolUse struct {
+		Approval func(childComplexity int) int
 	}
 
 	Usage struct {
@@ -706,10 +797,14 @@ type AgentResolver interface {
 	ViewerCan(ctx context.Context, obj *model.Agent) (*model.AgentPermissions, error)
 	Versions(ctx context.Context, obj *model.Agent, first int64, after *string) (*model.AgentVersionConnection, error)
 }
+type FormInterruptResolver interface {
+	Run(ctx context.Context, obj *model.FormInterrupt) (*model.Run, error)
+}
 type MutationResolver interface {
 	SaveAgent(ctx context.Context, input model.SaveAgentInput) (model.SaveAgentResult, error)
 	StartRun(ctx context.Context, input model.StartRunInput) (model.StartRunResult, error)
 	CancelRun(ctx context.Context, runID string) (*model.Run, error)
+	ResumeRun(ctx context.Context, input model.ResumeRunInput) (model.ResumeRunResult, error)
 	ClearSession(ctx context.Context, sessionID string) (*model.Session, error)
 }
 type QueryResolver interface {
@@ -735,6 +830,14 @@ type RunResolver interface {
 
 	Session(ctx context.Context, obj *model.Run) (*model.Session, error)
 
+	QueuePosition(ctx context.Context, obj *model.Run) (*int64, error)
+	Interrupt(ctx context.Context, obj *model.Run) (model.Interrupt, error)
+
+	Continues(ctx context.Context, obj *model.Run) (*model.Run, error)
+	Decision(ctx context.Context, obj *model.Run) (*model.Decision, error)
+
+	ContinuedBy(ctx context.Context, obj *model.Run) (*model.Run, error)
+
 	Events(ctx context.Context, obj *model.Run, after int64, first int64) (*model.RunEventPage, error)
 }
 type SessionResolver interface {
@@ -743,6 +846,9 @@ type SessionResolver interface {
 	Harness(ctx context.Context, obj *model.Session) (*model.Harness, error)
 
 	ActiveRun(ctx context.Context, obj *model.Session) (*model.Run, error)
+
+	Queue(ctx context.Context, obj *model.Session) ([]model.Run, error)
+	LastActivity(ctx context.Context, obj *model.Session) (*time.Time, error)
 	Messages(ctx context.Context, obj *model.Session, first int64, after *string) (*model.MessageConnection, error)
 	Runs(ctx context.Context, obj *model.Session, first int64, after *string) (*model.RunConnection, error)
 }
@@ -751,6 +857,11 @@ type SessionBusyResolver interface {
 }
 type SubscriptionResolver interface {
 	RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error)
+	SessionEvents(ctx context.Context, sessionID string, after *string) (<-chan *model.SessionEventBatch, error)
+	SessionChanged(ctx context.Context) (<-chan *model.Session, error)
+}
+type ToolApprovalInterruptResolver interface {
+	Run(ctx context.Context, obj *model.ToolApprovalInterrupt) (*model.Run, error)
 }
 type ViewerResolver interface {
 	CanCreateAgent(ctx context.Context, obj *model.Viewer) (bool, error)
@@ -985,12 +1096,49 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ApprovalCall.Name(childComplexity), true
+	case "ApprovalCall.schema":
+		if e.ComplexityRoot.ApprovalCall.Schema == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ApprovalCall.Schema(childComplexity), true
 	case "ApprovalCall.toolCallId":
 		if e.ComplexityRoot.ApprovalCall.ToolCallID == nil {
 			break
 		}
 
 		return e.ComplexityRoot.ApprovalCall.ToolCallID(childComplexity), true
+
+	case "Attachment.id":
+		if e.ComplexityRoot.Attachment.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Attachment.ID(childComplexity), true
+	case "Attachment.mediaType":
+		if e.ComplexityRoot.Attachment.MediaType == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Attachment.MediaType(childComplexity), true
+	case "Attachment.name":
+		if e.ComplexityRoot.Attachment.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Attachment.Name(childComplexity), true
+	case "Attachment.sha256":
+		if e.ComplexityRoot.Attachment.Sha256 == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Attachment.Sha256(childComplexity), true
+	case "Attachment.size":
+		if e.ComplexityRoot.Attachment.Size == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Attachment.Size(childComplexity), true
 
 	case "Blueprint.description":
 		if e.ComplexityRoot.Blueprint.Description == nil {
@@ -1034,6 +1182,37 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Blueprint.Slug(childComplexity), true
+	case "Blueprint.tools":
+		if e.ComplexityRoot.Blueprint.Tools == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Blueprint.Tools(childComplexity), true
+
+	case "CallDecision.arguments":
+		if e.ComplexityRoot.CallDecision.Arguments == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CallDecision.Arguments(childComplexity), true
+	case "CallDecision.message":
+		if e.ComplexityRoot.CallDecision.Message == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CallDecision.Message(childComplexity), true
+	case "CallDecision.toolCallId":
+		if e.ComplexityRoot.CallDecision.ToolCallID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CallDecision.ToolCallID(childComplexity), true
+	case "CallDecision.verdict":
+		if e.ComplexityRoot.CallDecision.Verdict == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CallDecision.Verdict(childComplexity), true
 
 	case "CapacityExhausted.code":
 		if e.ComplexityRoot.CapacityExhausted.Code == nil {
@@ -1053,6 +1232,25 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.CapacityExhausted.RetryAfterSeconds(childComplexity), true
+
+	case "Decision.calls":
+		if e.ComplexityRoot.Decision.Calls == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Decision.Calls(childComplexity), true
+	case "Decision.form":
+		if e.ComplexityRoot.Decision.Form == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Decision.Form(childComplexity), true
+	case "Decision.interrupt":
+		if e.ComplexityRoot.Decision.Interrupt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Decision.Interrupt(childComplexity), true
 
 	case "FormField.choices":
 		if e.ComplexityRoot.FormField.Choices == nil {
@@ -1084,6 +1282,55 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.FormField.Required(childComplexity), true
+
+	case "FormInterrupt.expiresAt":
+		if e.ComplexityRoot.FormInterrupt.ExpiresAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.ExpiresAt(childComplexity), true
+	case "FormInterrupt.fields":
+		if e.ComplexityRoot.FormInterrupt.Fields == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.Fields(childComplexity), true
+	case "FormInterrupt.id":
+		if e.ComplexityRoot.FormInterrupt.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.ID(childComplexity), true
+	case "FormInterrupt.prompt":
+		if e.ComplexityRoot.FormInterrupt.Prompt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.Prompt(childComplexity), true
+	case "FormInterrupt.revision":
+		if e.ComplexityRoot.FormInterrupt.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.Revision(childComplexity), true
+	case "FormInterrupt.run":
+		if e.ComplexityRoot.FormInterrupt.Run == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.Run(childComplexity), true
+	case "FormInterrupt.runId":
+		if e.ComplexityRoot.FormInterrupt.RunID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.RunID(childComplexity), true
+	case "FormInterrupt.status":
+		if e.ComplexityRoot.FormInterrupt.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FormInterrupt.Status(childComplexity), true
 
 	case "Harness.adapterVersion":
 		if e.ComplexityRoot.Harness.AdapterVersion == nil {
@@ -1271,6 +1518,25 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.IdempotencyConflict.Message(childComplexity), true
 
+	case "InterruptConflict.code":
+		if e.ComplexityRoot.InterruptConflict.Code == nil {
+			break
+		}
+
+		return e.ComplexityRoot.InterruptConflict.Code(childComplexity), true
+	case "InterruptConflict.message":
+		if e.ComplexityRoot.InterruptConflict.Message == nil {
+			break
+		}
+
+		return e.ComplexityRoot.InterruptConflict.Message(childComplexity), true
+	case "InterruptConflict.status":
+		if e.ComplexityRoot.InterruptConflict.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.InterruptConflict.Status(childComplexity), true
+
 	case "InterruptRequestedEvent.calls":
 		if e.ComplexityRoot.InterruptRequestedEvent.Calls == nil {
 			break
@@ -1344,6 +1610,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.InterruptRequestedEvent.Type(childComplexity), true
 
+	case "Message.attachments":
+		if e.ComplexityRoot.Message.Attachments == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Message.Attachments(childComplexity), true
+	case "Message.decision":
+		if e.ComplexityRoot.Message.Decision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Message.Decision(childComplexity), true
 	case "Message.id":
 		if e.ComplexityRoot.Message.ID == nil {
 			break
@@ -1455,6 +1733,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.ClearSession(childComplexity, args["sessionId"].(string)), true
+	case "Mutation.resumeRun":
+		if e.ComplexityRoot.Mutation.ResumeRun == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_resumeRun_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.ResumeRun(childComplexity, args["input"].(model.ResumeRunInput)), true
 	case "Mutation.saveAgent":
 		if e.ComplexityRoot.Mutation.SaveAgent == nil {
 			break
@@ -1913,6 +2202,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.ReasoningStartedEvent.Type(childComplexity), true
 
+	case "ResumeRunSuccess.run":
+		if e.ComplexityRoot.ResumeRunSuccess.Run == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ResumeRunSuccess.Run(childComplexity), true
+	case "ResumeRunSuccess.session":
+		if e.ComplexityRoot.ResumeRunSuccess.Session == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ResumeRunSuccess.Session(childComplexity), true
+
 	case "RevisionConflict.code":
 		if e.ComplexityRoot.RevisionConflict.Code == nil {
 			break
@@ -1956,12 +2258,42 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Run.CancelReason(childComplexity), true
+	case "Run.continuedBy":
+		if e.ComplexityRoot.Run.ContinuedBy == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.ContinuedBy(childComplexity), true
+	case "Run.continuedById":
+		if e.ComplexityRoot.Run.ContinuedByID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.ContinuedByID(childComplexity), true
+	case "Run.continues":
+		if e.ComplexityRoot.Run.Continues == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.Continues(childComplexity), true
+	case "Run.continuesId":
+		if e.ComplexityRoot.Run.ContinuesID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.ContinuesID(childComplexity), true
 	case "Run.createdAt":
 		if e.ComplexityRoot.Run.CreatedAt == nil {
 			break
 		}
 
 		return e.ComplexityRoot.Run.CreatedAt(childComplexity), true
+	case "Run.decision":
+		if e.ComplexityRoot.Run.Decision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.Decision(childComplexity), true
 	case "Run.endedAt":
 		if e.ComplexityRoot.Run.EndedAt == nil {
 			break
@@ -1974,6 +2306,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Run.Ending(childComplexity), true
+	case "Run.epoch":
+		if e.ComplexityRoot.Run.Epoch == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.Epoch(childComplexity), true
 	case "Run.error":
 		if e.ComplexityRoot.Run.Error == nil {
 			break
@@ -2021,6 +2359,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Run.Input(childComplexity), true
+	case "Run.interrupt":
+		if e.ComplexityRoot.Run.Interrupt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.Interrupt(childComplexity), true
 	case "Run.isolation":
 		if e.ComplexityRoot.Run.Isolation == nil {
 			break
@@ -2033,12 +2377,24 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Run.LastSequence(childComplexity), true
+	case "Run.ord":
+		if e.ComplexityRoot.Run.Ord == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.Ord(childComplexity), true
 	case "Run.output":
 		if e.ComplexityRoot.Run.Output == nil {
 			break
 		}
 
 		return e.ComplexityRoot.Run.Output(childComplexity), true
+	case "Run.queuePosition":
+		if e.ComplexityRoot.Run.QueuePosition == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.QueuePosition(childComplexity), true
 	case "Run.session":
 		if e.ComplexityRoot.Run.Session == nil {
 			break
@@ -2337,6 +2693,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RunFinishedEvent.Type(childComplexity), true
 
+	case "RunInput.attachments":
+		if e.ComplexityRoot.RunInput.Attachments == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RunInput.Attachments(childComplexity), true
 	case "RunInput.text":
 		if e.ComplexityRoot.RunInput.Text == nil {
 			break
@@ -2393,6 +2755,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RunInterruptedEvent.Type(childComplexity), true
 
+	case "RunLimits.interruptSeconds":
+		if e.ComplexityRoot.RunLimits.InterruptSeconds == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RunLimits.InterruptSeconds(childComplexity), true
 	case "RunLimits.maxRunSeconds":
 		if e.ComplexityRoot.RunLimits.MaxRunSeconds == nil {
 			break
@@ -2596,6 +2964,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Session.ID(childComplexity), true
+	case "Session.lastActivity":
+		if e.ComplexityRoot.Session.LastActivity == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Session.LastActivity(childComplexity), true
 	case "Session.messages":
 		if e.ComplexityRoot.Session.Messages == nil {
 			break
@@ -2607,6 +2981,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Session.Messages(childComplexity, args["first"].(int64), args["after"].(*string)), true
+	case "Session.pendingInterrupt":
+		if e.ComplexityRoot.Session.PendingInterrupt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Session.PendingInterrupt(childComplexity), true
+	case "Session.queue":
+		if e.ComplexityRoot.Session.Queue == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Session.Queue(childComplexity), true
 	case "Session.runs":
 		if e.ComplexityRoot.Session.Runs == nil {
 			break
@@ -2618,6 +3004,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Session.Runs(childComplexity, args["first"].(int64), args["after"].(*string)), true
+	case "Session.status":
+		if e.ComplexityRoot.Session.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Session.Status(childComplexity), true
 	case "Session.updatedAt":
 		if e.ComplexityRoot.Session.UpdatedAt == nil {
 			break
@@ -2676,6 +3068,43 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.SessionEdge.Node(childComplexity), true
 
+	case "SessionEventBatch.caughtUp":
+		if e.ComplexityRoot.SessionEventBatch.CaughtUp == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.CaughtUp(childComplexity), true
+	case "SessionEventBatch.epoch":
+		if e.ComplexityRoot.SessionEventBatch.Epoch == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.Epoch(childComplexity), true
+	case "SessionEventBatch.events":
+		if e.ComplexityRoot.SessionEventBatch.Events == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.Events(childComplexity), true
+	case "SessionEventBatch.ord":
+		if e.ComplexityRoot.SessionEventBatch.Ord == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.Ord(childComplexity), true
+	case "SessionEventBatch.runId":
+		if e.ComplexityRoot.SessionEventBatch.RunID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.RunID(childComplexity), true
+	case "SessionEventBatch.through":
+		if e.ComplexityRoot.SessionEventBatch.Through == nil {
+			break
+		}
+
+		return e.ComplexityRoot.SessionEventBatch.Through(childComplexity), true
+
 	case "SlugTaken.code":
 		if e.ComplexityRoot.SlugTaken.Code == nil {
 			break
@@ -2707,6 +3136,23 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Subscription.RunEvents(childComplexity, args["runId"].(string), args["after"].(int64)), true
+	case "Subscription.sessionChanged":
+		if e.ComplexityRoot.Subscription.SessionChanged == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Subscription.SessionChanged(childComplexity), true
+	case "Subscription.sessionEvents":
+		if e.ComplexityRoot.Subscription.SessionEvents == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_sessionEvents_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.SessionEvents(childComplexity, args["sessionId"].(string), args["after"].(*string)), true
 
 	case "SupplyChain.credentials":
 		if e.ComplexityRoot.SupplyChain.Credentials == nil {
@@ -2874,6 +3320,55 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ThreadState.Revision(childComplexity), true
+
+	case "ToolApprovalInterrupt.calls":
+		if e.ComplexityRoot.ToolApprovalInterrupt.Calls == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.Calls(childComplexity), true
+	case "ToolApprovalInterrupt.expiresAt":
+		if e.ComplexityRoot.ToolApprovalInterrupt.ExpiresAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.ExpiresAt(childComplexity), true
+	case "ToolApprovalInterrupt.id":
+		if e.ComplexityRoot.ToolApprovalInterrupt.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.ID(childComplexity), true
+	case "ToolApprovalInterrupt.prompt":
+		if e.ComplexityRoot.ToolApprovalInterrupt.Prompt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.Prompt(childComplexity), true
+	case "ToolApprovalInterrupt.revision":
+		if e.ComplexityRoot.ToolApprovalInterrupt.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.Revision(childComplexity), true
+	case "ToolApprovalInterrupt.run":
+		if e.ComplexityRoot.ToolApprovalInterrupt.Run == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.Run(childComplexity), true
+	case "ToolApprovalInterrupt.runId":
+		if e.ComplexityRoot.ToolApprovalInterrupt.RunID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.RunID(childComplexity), true
+	case "ToolApprovalInterrupt.status":
+		if e.ComplexityRoot.ToolApprovalInterrupt.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolApprovalInterrupt.Status(childComplexity), true
 
 	case "ToolArgumentsDeltaEvent.delta":
 		if e.ComplexityRoot.ToolArgumentsDeltaEvent.Delta == nil {
@@ -3094,6 +3589,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ToolStartedEvent.Type(childComplexity), true
+
+	case "ToolUse.approval":
+		if e.ComplexityRoot.ToolUse.Approval == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ToolUse.Approval(childComplexity), true
 
 	case "Usage.cachedInputTokens":
 		if e.ComplexityRoot.Usage.CachedInputTokens == nil {
@@ -3427,15 +3929,22 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 	inputUnmarshalers := func() *graphql.InputUnmarshalerIndex {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("BlueprintInput", ec.unmarshalInputBlueprintInput),
+			graphql.NewInputUnmarshaler("CallDecisionInput", ec.unmarshalInputCallDecisionInput),
+			graphql.NewInputUnmarshaler("CallVerdictInput", ec.unmarshalInputCallVerdictInput),
+			graphql.NewInputUnmarshaler("EditInput", ec.unmarshalInputEditInput),
 			graphql.NewInputUnmarshaler("HarnessChoiceInput", ec.unmarshalInputHarnessChoiceInput),
+			graphql.NewInputUnmarshaler("InterruptDecision", ec.unmarshalInputInterruptDecision),
 			graphql.NewInputUnmarshaler("MessageInput", ec.unmarshalInputMessageInput),
 			graphql.NewInputUnmarshaler("ModelChoiceInput", ec.unmarshalInputModelChoiceInput),
 			graphql.NewInputUnmarshaler("PromptInput", ec.unmarshalInputPromptInput),
 			graphql.NewInputUnmarshaler("PromptVariableInput", ec.unmarshalInputPromptVariableInput),
+			graphql.NewInputUnmarshaler("RejectInput", ec.unmarshalInputRejectInput),
+			graphql.NewInputUnmarshaler("ResumeRunInput", ec.unmarshalInputResumeRunInput),
 			graphql.NewInputUnmarshaler("RunFilter", ec.unmarshalInputRunFilter),
 			graphql.NewInputUnmarshaler("RunLimitsInput", ec.unmarshalInputRunLimitsInput),
 			graphql.NewInputUnmarshaler("SaveAgentInput", ec.unmarshalInputSaveAgentInput),
 			graphql.NewInputUnmarshaler("StartRunInput", ec.unmarshalInputStartRunInput),
+			graphql.NewInputUnmarshaler("ToolUseInput", ec.unmarshalInputToolUseInput),
 		)
 	}
 	first := true
@@ -3531,7 +4040,7 @@ func newExecutionContext(
 var sources = []*ast.Source{
 	{Name: "../schema.graphqls", Input: `# The public contract of Harness Engine.
 #
-# Conventions: lists are Relay connections; an id starts with its type (agt_, ses_, run_) except a harness id, which is
+# Conventions: lists are Relay connections; an id starts with its type (agt_, ses_, run_, int_, att_) except a harness id, which is
 # a name; DateTime is RFC 3339 in UTC; what a client branches on is a member of a result union that implements Problem,
 # every other failure is an error with a stable extensions.code. Fields are added, or deprecated with a reason, never
 # given another meaning. docs/api.md tells more.
@@ -3569,6 +4078,8 @@ enum AuthzType {
   SESSION
   "A run."
   RUN
+  "The run that ended in the interrupt with this id."
+  INTERRUPT
   "Whatever the id's prefix names: an agent, a session or a run."
   NODE
 }
@@ -3578,6 +4089,9 @@ scalar DateTime
 
 "Any JSON value. As input: at most 16 levels deep and 64 KiB as text."
 scalar JSON
+
+"Opaque place in the runs of a session, from a batch of ` + "`" + `sessionEvents` + "`" + `; it belongs to that session."
+scalar SessionCursor
 
 "Anything with an id that ` + "`" + `node` + "`" + ` finds."
 interface Node {
@@ -3706,8 +4220,17 @@ type Mutation {
     runId: ID!
   ): Run! @authz(relation: "can_cancel", type: RUN, arg: "runId")
   """
+  Decides the interrupt that a run ended in. A decision starts a new run, which continues the interrupted one, and is
+  answered when that run is admitted; ` + "`" + `dismiss` + "`" + ` gives the question up, and nothing goes on. The same decision again gives
+  the same run; another one is InterruptConflict.
+  """
+  resumeRun(
+    "The decision."
+    input: ResumeRunInput!
+  ): ResumeRunResult! @authz(relation: "can_resume", type: INTERRUPT, arg: "input.interruptId")
+  """
   Starts a new epoch of the conversation: its next run remembers nothing and uses the agent's current version. A run that
-  is active is cancelled.
+  is active, and those that are queued, are cancelled; an interrupt that waits is CLEARED.
   """
   clearSession(
     "Id of the session."
@@ -3727,6 +4250,22 @@ type Subscription {
     "Exclusive: the last sequence that the client has. 0 is everything."
     after: Int! = 0
   ): RunEventBatch! @authz(relation: "can_view", type: RUN, arg: "runId")
+  """
+  Events of every run of a conversation, present and future, run by run in order of ` + "`" + `ord` + "`" + `, across its epochs: nothing left
+  out and nothing twice. It does not complete by itself. Ends with FORBIDDEN within 5 seconds of the permission's end.
+  """
+  sessionEvents(
+    "Id of the session."
+    sessionId: ID!
+    "` + "`" + `through` + "`" + ` of the last batch that the client has; absent is everything."
+    after: SessionCursor
+  ): SessionEventBatch! @authz(relation: "can_view", type: SESSION, arg: "sessionId")
+  """
+  The viewer's sessions as they change: what is active, queued or waits for a person. Each delivery is the session as it is
+  then; changes in quick succession may come as one, and a session may come unchanged. Read ` + "`" + `sessions` + "`" + ` after subscribing:
+  what there was before is not told. It does not complete by itself.
+  """
+  sessionChanged: Session! @authz(relation: "can_list", type: PLATFORM)
 }
 
 "Who asks."
@@ -3948,6 +4487,8 @@ type Blueprint {
   prompt: Prompt!
   "Which model it uses."
   model: ModelChoice!
+  "How the harness's tools may be used."
+  tools: ToolUse!
   "Bounds of each run."
   limits: RunLimits!
 }
@@ -3996,10 +4537,28 @@ enum ModelPolicy {
   CONFIGURED
 }
 
+"How the harness's tools may be used."
+type ToolUse {
+  "Which calls wait for a person."
+  approval: ApprovalPolicy!
+}
+
+"Which tool calls wait for a person."
+enum ApprovalPolicy {
+  "None."
+  NEVER
+  "Those that the harness counts as sensitive: effects outside the workspace, and what destroys."
+  SENSITIVE_ONLY
+  "All that have an effect."
+  ALWAYS
+}
+
 "Bounds of each run."
 type RunLimits {
   "Seconds that a run may last, 1 to 86,400; null is the operator's default."
   maxRunSeconds: Int
+  "Seconds that a person has to decide an interrupt, 10 to 2,592,000; null is the operator's default."
+  interruptSeconds: Int
 }
 
 "What a user writes. It holds no credential, address, command or path; what looks like one is refused."
@@ -4016,6 +4575,8 @@ input BlueprintInput {
   prompt: PromptInput
   "Which model it uses; absent is HARNESS_DEFAULT."
   model: ModelChoiceInput
+  "How the harness's tools may be used."
+  tools: ToolUseInput
   "Bounds of each run."
   limits: RunLimitsInput
 }
@@ -4056,10 +4617,18 @@ input ModelChoiceInput {
   id: String
 }
 
+"How the harness's tools may be used."
+input ToolUseInput {
+  "Which calls wait for a person."
+  approval: ApprovalPolicy! = SENSITIVE_ONLY
+}
+
 "Bounds of each run."
 input RunLimitsInput {
   "Seconds that a run may last, 1 to 86,400; absent is the operator's default."
   maxRunSeconds: Int
+  "Seconds that a person has to decide an interrupt, 10 to 2,592,000; absent is the operator's default."
+  interruptSeconds: Int
 }
 
 "What a save needs."
@@ -4229,11 +4798,22 @@ type Session implements Node {
   harness: Harness @authz(relation: "can_list", type: PLATFORM)
   "From 1; raised by ` + "`" + `clearSession` + "`" + `."
   epoch: Int!
-  "Run that is at work now; the next one is refused until it has ended."
+  "What it does now."
+  status: SessionStatus!
+  "Run that is at work now; what becomes of the next one is its start's ` + "`" + `busyPolicy` + "`" + `."
   activeRunId: ID
   "That run."
   activeRun: Run @authz(relation: "can_view", type: RUN, parent: "activeRunId")
-  "What was said in the current epoch, oldest first. An agent's messages appear when their run has ended."
+  "What waits for the viewer's decision; null when nothing does. Answer it with ` + "`" + `resumeRun` + "`" + `."
+  pendingInterrupt: Interrupt @authz(relation: "can_view", type: SESSION, parent: "id")
+  "Runs that wait for their turn, the next one first; at most 16."
+  queue: [Run!]! @authz(relation: "can_view", type: SESSION, parent: "id")
+  "When a run of it was last asked for, began or ended; when the session began, where there was none."
+  lastActivity: DateTime!
+  """
+  The transcript of the current epoch, oldest first: what the person said and decided, and what the agent answered. An
+  agent's messages appear when their run has ended.
+  """
   messages(
     "Page size, 1 to 100."
     first: Int! = 50
@@ -4253,6 +4833,18 @@ type Session implements Node {
   updatedAt: DateTime!
 }
 
+"What a session does now."
+enum SessionStatus {
+  "Nothing."
+  IDLE
+  "A run is at work."
+  RUNNING
+  "An interrupt waits for a decision."
+  INTERRUPTED
+  "It was cleared, and the run of the epoch before has not ended yet."
+  CLEARING
+}
+
 "One message of a conversation."
 type Message {
   "Unique in the session."
@@ -4261,13 +4853,63 @@ type Message {
   runId: ID!
   "Who said it."
   role: MessageRole!
-  "What was said."
+  "What was said; empty where it is a decision."
   text: String!
+  "What was sent along."
+  attachments: [Attachment!]!
+  "What became of an interrupt, where the message is that; null otherwise."
+  decision: Decision
+}
+
+"What became of an interrupt."
+type Decision {
+  "The question, and how it was settled."
+  interrupt: Interrupt! @public(reason: "Part of the transcript or run, which is checked")
+  "With RESUMED, for a form: the values that were given, by name."
+  form: JSON
+  "With RESUMED, for an approval: the verdicts."
+  calls: [CallDecision!]!
+}
+
+"What was decided about one tool call."
+type CallDecision {
+  "Id of the call."
+  toolCallId: ID!
+  "What was decided."
+  verdict: CallVerdict!
+  "With EDIT: the arguments that took the place of the call's own."
+  arguments: JSON
+  "With REJECT: why, as the agent was told."
+  message: String
+}
+
+"What can be decided about a tool call."
+enum CallVerdict {
+  "It is made as it is."
+  APPROVE
+  "It is made with other arguments."
+  EDIT
+  "It is not made."
+  REJECT
+}
+
+"A file that was sent along with a message. ` + "`" + `POST /v1/attachments` + "`" + ` uploads one, ` + "`" + `GET /v1/attachments/{id}` + "`" + ` gives it back."
+type Attachment {
+  "att_..."
+  id: ID!
+  "Name of the file, without a path."
+  name: String!
+  "Type of its content, as checked at the upload."
+  mediaType: String!
+  "Bytes."
+  size: Int!
+  "SHA-256 of its content, in hex."
+  sha256: String!
 }
 
 "Who said it."
 enum MessageRole {
-  "The person, as the run's input."
+  "The person: a run's input, or a decision."
   USER
   "The agent."
   ASSISTANT
@@ -4307,6 +4949,24 @@ type Run implements Node {
   sessionId: ID!
   "That session."
   session: Session @authz(relation: "can_view", type: SESSION, parent: "sessionId")
+  "Place among the session's runs, from 1, given when it is activated; null while it waits."
+  ord: Int
+  "Epoch of the session that it belongs to; null until it is admitted."
+  epoch: Int
+  "Place among the runs that wait in the session, from 1; null unless it waits for its turn."
+  queuePosition: Int
+  "The interrupt that it ended in, and what became of that; null unless the status is INTERRUPTED."
+  interrupt: Interrupt @authz(relation: "can_view", type: RUN, parent: "id")
+  "The run that it goes on from after a decision; null otherwise."
+  continuesId: ID
+  "That run."
+  continues: Run @authz(relation: "can_view", type: RUN, parent: "continuesId")
+  "The decision that it goes on with; null unless it continues a run."
+  decision: Decision
+  "The run that goes on from it after a decision; null where there is none."
+  continuedById: ID
+  "That run."
+  continuedBy: Run @authz(relation: "can_view", type: RUN, parent: "continuedById")
   "Whether and why a cancel was asked for; ` + "`" + `client_request` + "`" + ` and others, an open set."
   cancelReason: String
   "How it ended; null until it has."
@@ -4330,7 +4990,7 @@ type Run implements Node {
 
 "Where a run stands."
 enum RunStatus {
-  "Admitted, its log is empty."
+  "Admitted, its log is empty. It may wait for its turn."
   QUEUED
   "Its log has begun."
   RUNNING
@@ -4346,8 +5006,10 @@ enum RunStatus {
 
 "What a person said."
 type RunInput {
-  "As it was sent."
+  "As it was sent; empty where the run continues another."
   text: String!
+  "What was sent along."
+  attachments: [Attachment!]!
 }
 
 "One message of the agent."
@@ -4455,15 +5117,20 @@ input StartRunInput {
 input MessageInput {
   "1 byte to 256 KiB of UTF-8."
   text: String!
+  "Ids from ` + "`" + `POST /v1/attachments` + "`" + `, each once; at most 8, and 10 MiB together. The harness must take their types."
+  attachments: [ID!]! = []
 }
 
-"What happens to a start while another run of the conversation is active."
+"""
+What happens to a start while another run of the conversation is active. An interrupt that waits for a decision makes no
+conversation busy: a run that becomes active supersedes it.
+"""
 enum BusyPolicy {
   "It is refused with SessionBusy."
   REJECT
-  "It waits for its turn. Not available yet: CAPABILITY_UNSUPPORTED."
+  "It waits behind the runs that wait already; SessionBusy when 16 do."
   ENQUEUE
-  "It takes the place of the active run. Not available yet: CAPABILITY_UNSUPPORTED."
+  "The active run is cancelled, and this one is the next when that has ended."
   INTERRUPT
 }
 
@@ -4476,7 +5143,7 @@ type StartRunSuccess {
   run: Run! @public(reason: "The caller's own run")
 }
 
-"Another run of the conversation is active."
+"Another run of the conversation is active, or too many wait."
 type SessionBusy implements Problem {
   "SESSION_BUSY"
   code: String!
@@ -4514,6 +5181,156 @@ type CapacityExhausted implements Problem {
   retryAfterSeconds: Int
 }
 
+# --------------------------------------------------------------------------------------------------- interrupts
+
+"A question to a person that ended a run. A decision starts the run that goes on."
+interface Interrupt {
+  "int_..."
+  id: ID!
+  "Run that it ended."
+  runId: ID!
+  "That run."
+  run: Run! @public(reason: "The field that gives the interrupt is checked")
+  "Revision that a decision names."
+  revision: Int!
+  "Whether it waits, and what became of it otherwise."
+  status: InterruptStatus!
+  "When it lapses if nobody decides; null where it does not."
+  expiresAt: DateTime
+}
+
+"Values are asked for. Decide it with ` + "`" + `form` + "`" + `."
+type FormInterrupt implements Interrupt {
+  "int_..."
+  id: ID!
+  "Run that it ended."
+  runId: ID!
+  "That run."
+  run: Run! @public(reason: "The field that gives the interrupt is checked")
+  "Revision that a decision names."
+  revision: Int!
+  "Whether it waits, and what became of it otherwise."
+  status: InterruptStatus!
+  "When it lapses if nobody decides; null where it does not."
+  expiresAt: DateTime
+  "What to say."
+  prompt: String!
+  "The values to give, in order."
+  fields: [FormField!]!
+}
+
+"Tool calls wait for a person. Decide it with ` + "`" + `calls` + "`" + `, one verdict for each call."
+type ToolApprovalInterrupt implements Interrupt {
+  "int_..."
+  id: ID!
+  "Run that it ended."
+  runId: ID!
+  "That run."
+  run: Run! @public(reason: "The field that gives the interrupt is checked")
+  "Revision that a decision names."
+  revision: Int!
+  "Whether it waits, and what became of it otherwise."
+  status: InterruptStatus!
+  "When it lapses if nobody decides; null where it does not."
+  expiresAt: DateTime
+  "What to say; null where the harness says nothing."
+  prompt: String
+  "The calls that wait, in order."
+  calls: [ApprovalCall!]!
+}
+
+"Whether an interrupt waits, and what became of it otherwise."
+enum InterruptStatus {
+  "It waits for a decision."
+  PENDING
+  "A decision was taken; another run goes on."
+  RESUMED
+  "It was given up by ` + "`" + `dismiss` + "`" + `."
+  DISMISSED
+  "Nobody decided in time."
+  EXPIRED
+  "A new run of the conversation took its place."
+  SUPERSEDED
+  "The conversation was cleared."
+  CLEARED
+}
+
+"A decision on an interrupt."
+input ResumeRunInput {
+  "The interrupt, as ` + "`" + `Session.pendingInterrupt` + "`" + ` names it."
+  interruptId: ID!
+  "Its revision, as the person saw it."
+  revision: Int!
+  """
+  1 to 128 printable characters. Not needed for a repeat, since an equal decision gives the same run; another decision
+  under the key is InterruptConflict, as without it.
+  """
+  idempotencyKey: String
+  "What was decided."
+  decision: InterruptDecision!
+}
+
+"What a person decides: exactly one of these."
+input InterruptDecision @oneOf {
+  "For a FormInterrupt: an object with the values, by the names of its fields."
+  form: JSON
+  "For a ToolApprovalInterrupt: one verdict for each of its calls, in any order."
+  calls: [CallDecisionInput!]
+  "` + "`" + `true` + "`" + ` gives the question up: nothing goes on, and the calls that wait are never made."
+  dismiss: Boolean
+}
+
+"The verdict on one call."
+input CallDecisionInput {
+  "Id of the call."
+  toolCallId: ID!
+  "The verdict; one of those that the call allows."
+  decision: CallVerdictInput!
+}
+
+"A verdict: exactly one of these."
+input CallVerdictInput @oneOf {
+  "` + "`" + `true` + "`" + `: the call is made as it is."
+  approve: Boolean
+  "The call is made with other arguments."
+  edit: EditInput
+  "The call is not made, and the agent is told."
+  reject: RejectInput
+}
+
+"Other arguments for a call."
+input EditInput {
+  "The whole new arguments, an object after the call's ` + "`" + `schema` + "`" + ` where it has one; up to 64 KiB."
+  arguments: JSON!
+}
+
+"Why a call is not made."
+input RejectInput {
+  "For the agent, up to 4 KiB."
+  message: String
+}
+
+"How a decision ended."
+union ResumeRunResult = ResumeRunSuccess | InterruptConflict | SessionBusy | HarnessRefused | CapacityExhausted
+
+"The decision is taken."
+type ResumeRunSuccess {
+  "The run that goes on; null when the interrupt was dismissed."
+  run: Run @public(reason: "The caller's own run")
+  "The session after the decision."
+  session: Session! @public(reason: "The caller's own session")
+}
+
+"The interrupt does not wait for this decision: another was taken, it lapsed, or it has another revision."
+type InterruptConflict implements Problem {
+  "INTERRUPT_CONFLICT"
+  code: String!
+  "Safe to show to a person."
+  message: String!
+  "What became of it; null where that is not known."
+  status: InterruptStatus
+}
+
 # ------------------------------------------------------------------------------------------------------- events
 
 "What a subscriber gets at once."
@@ -4522,6 +5339,22 @@ type RunEventBatch {
   events: [RunEvent!]! @public(reason: "The field that gives the page or batch is checked")
   "Last sequence delivered: the ` + "`" + `after` + "`" + ` to come back with."
   through: Int!
+  "Whether the subscriber had everything that there was when the batch was made."
+  caughtUp: Boolean!
+}
+
+"What a subscriber of a session gets at once: consecutive events of one run."
+type SessionEventBatch {
+  "Run that the events belong to."
+  runId: ID!
+  "The run's place among the session's runs, from 1."
+  ord: Int!
+  "The run's epoch; a higher one than before says that the conversation was cleared."
+  epoch: Int!
+  "In order of sequence, at least one."
+  events: [RunEvent!]! @public(reason: "The field that gives the page or batch is checked")
+  "The ` + "`" + `after` + "`" + ` to come back with."
+  through: SessionCursor!
   "Whether the subscriber had everything that there was when the batch was made."
   caughtUp: Boolean!
 }
@@ -5010,6 +5843,8 @@ type ApprovalCall {
   arguments: JSON
   "Decisions that are possible: approve, edit, reject."
   allowed: [String!]!
+  "JSON Schema of the arguments; null where the harness does not tell it."
+  schema: JSON
 }
 
 "One step of a plan."
@@ -5223,8 +6058,26 @@ func (ec *executionContext) childFields_ApprovalCall(ctx context.Context, field 
 		return ec.fieldContext_ApprovalCall_arguments(ctx, field)
 	case "allowed":
 		return ec.fieldContext_ApprovalCall_allowed(ctx, field)
+	case "schema":
+		return ec.fieldContext_ApprovalCall_schema(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type ApprovalCall", field.Name)
+}
+
+func (ec *executionContext) childFields_Attachment(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_Attachment_id(ctx, field)
+	case "name":
+		return ec.fieldContext_Attachment_name(ctx, field)
+	case "mediaType":
+		return ec.fieldContext_Attachment_mediaType(ctx, field)
+	case "size":
+		return ec.fieldContext_Attachment_size(ctx, field)
+	case "sha256":
+		return ec.fieldContext_Attachment_sha256(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Attachment", field.Name)
 }
 
 func (ec *executionContext) childFields_Blueprint(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5241,10 +6094,38 @@ func (ec *executionContext) childFields_Blueprint(ctx context.Context, field gra
 		return ec.fieldContext_Blueprint_prompt(ctx, field)
 	case "model":
 		return ec.fieldContext_Blueprint_model(ctx, field)
+	case "tools":
+		return ec.fieldContext_Blueprint_tools(ctx, field)
 	case "limits":
 		return ec.fieldContext_Blueprint_limits(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Blueprint", field.Name)
+}
+
+func (ec *executionContext) childFields_CallDecision(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "toolCallId":
+		return ec.fieldContext_CallDecision_toolCallId(ctx, field)
+	case "verdict":
+		return ec.fieldContext_CallDecision_verdict(ctx, field)
+	case "arguments":
+		return ec.fieldContext_CallDecision_arguments(ctx, field)
+	case "message":
+		return ec.fieldContext_CallDecision_message(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CallDecision", field.Name)
+}
+
+func (ec *executionContext) childFields_Decision(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "interrupt":
+		return ec.fieldContext_Decision_interrupt(ctx, field)
+	case "form":
+		return ec.fieldContext_Decision_form(ctx, field)
+	case "calls":
+		return ec.fieldContext_Decision_calls(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Decision", field.Name)
 }
 
 func (ec *executionContext) childFields_FormField(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5349,6 +6230,10 @@ func (ec *executionContext) childFields_Message(ctx context.Context, field graph
 		return ec.fieldContext_Message_role(ctx, field)
 	case "text":
 		return ec.fieldContext_Message_text(ctx, field)
+	case "attachments":
+		return ec.fieldContext_Message_attachments(ctx, field)
+	case "decision":
+		return ec.fieldContext_Message_decision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Message", field.Name)
 }
@@ -5475,6 +6360,24 @@ func (ec *executionContext) childFields_Run(ctx context.Context, field graphql.C
 		return ec.fieldContext_Run_sessionId(ctx, field)
 	case "session":
 		return ec.fieldContext_Run_session(ctx, field)
+	case "ord":
+		return ec.fieldContext_Run_ord(ctx, field)
+	case "epoch":
+		return ec.fieldContext_Run_epoch(ctx, field)
+	case "queuePosition":
+		return ec.fieldContext_Run_queuePosition(ctx, field)
+	case "interrupt":
+		return ec.fieldContext_Run_interrupt(ctx, field)
+	case "continuesId":
+		return ec.fieldContext_Run_continuesId(ctx, field)
+	case "continues":
+		return ec.fieldContext_Run_continues(ctx, field)
+	case "decision":
+		return ec.fieldContext_Run_decision(ctx, field)
+	case "continuedById":
+		return ec.fieldContext_Run_continuedById(ctx, field)
+	case "continuedBy":
+		return ec.fieldContext_Run_continuedBy(ctx, field)
 	case "cancelReason":
 		return ec.fieldContext_Run_cancelReason(ctx, field)
 	case "ending":
@@ -5573,6 +6476,8 @@ func (ec *executionContext) childFields_RunInput(ctx context.Context, field grap
 	switch field.Name {
 	case "text":
 		return ec.fieldContext_RunInput_text(ctx, field)
+	case "attachments":
+		return ec.fieldContext_RunInput_attachments(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RunInput", field.Name)
 }
@@ -5581,6 +6486,8 @@ func (ec *executionContext) childFields_RunLimits(ctx context.Context, field gra
 	switch field.Name {
 	case "maxRunSeconds":
 		return ec.fieldContext_RunLimits_maxRunSeconds(ctx, field)
+	case "interruptSeconds":
+		return ec.fieldContext_RunLimits_interruptSeconds(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RunLimits", field.Name)
 }
@@ -5613,10 +6520,18 @@ func (ec *executionContext) childFields_Session(ctx context.Context, field graph
 		return ec.fieldContext_Session_harness(ctx, field)
 	case "epoch":
 		return ec.fieldContext_Session_epoch(ctx, field)
+	case "status":
+		return ec.fieldContext_Session_status(ctx, field)
 	case "activeRunId":
 		return ec.fieldContext_Session_activeRunId(ctx, field)
 	case "activeRun":
 		return ec.fieldContext_Session_activeRun(ctx, field)
+	case "pendingInterrupt":
+		return ec.fieldContext_Session_pendingInterrupt(ctx, field)
+	case "queue":
+		return ec.fieldContext_Session_queue(ctx, field)
+	case "lastActivity":
+		return ec.fieldContext_Session_lastActivity(ctx, field)
 	case "messages":
 		return ec.fieldContext_Session_messages(ctx, field)
 	case "runs":
@@ -5649,6 +6564,24 @@ func (ec *executionContext) childFields_SessionEdge(ctx context.Context, field g
 	return nil, fmt.Errorf("no field named %q was found under type SessionEdge", field.Name)
 }
 
+func (ec *executionContext) childFields_SessionEventBatch(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "runId":
+		return ec.fieldContext_SessionEventBatch_runId(ctx, field)
+	case "ord":
+		return ec.fieldContext_SessionEventBatch_ord(ctx, field)
+	case "epoch":
+		return ec.fieldContext_SessionEventBatch_epoch(ctx, field)
+	case "events":
+		return ec.fieldContext_SessionEventBatch_events(ctx, field)
+	case "through":
+		return ec.fieldContext_SessionEventBatch_through(ctx, field)
+	case "caughtUp":
+		return ec.fieldContext_SessionEventBatch_caughtUp(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type SessionEventBatch", field.Name)
+}
+
 func (ec *executionContext) childFields_SupplyChain(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "packages":
@@ -5673,6 +6606,14 @@ func (ec *executionContext) childFields_ThreadState(ctx context.Context, field g
 		return ec.fieldContext_ThreadState_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type ThreadState", field.Name)
+}
+
+func (ec *executionContext) childFields_ToolUse(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "approval":
+		return ec.fieldContext_ToolUse_approval(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ToolUse", field.Name)
 }
 
 func (ec *executionContext) childFields_Usage(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5987,6 +6928,20 @@ func (ec *executionContext) field_Mutation_clearSession_args(ctx context.Context
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_resumeRun_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (model.ResumeRunInput, error) {
+			return ec.unmarshalNResumeRunInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐResumeRunInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_saveAgent_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -6291,6 +7246,28 @@ func (ec *executionContext) field_Subscription_runEvents_args(ctx context.Contex
 	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
 		func(ctx context.Context, v any) (int64, error) {
 			return ec.unmarshalNInt2int64(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg1
+	return args, nil
+}
+
+func (ec *executionContext) field_Subscription_sessionEvents_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "sessionId",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["sessionId"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOSessionCursor2ᚖstring(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -7345,6 +8322,144 @@ func (ec *executionContext) fieldContext_ApprovalCall_allowed(_ context.Context,
 	return graphql.NewScalarFieldContext("ApprovalCall", field, false, false, "String")
 }
 
+func (ec *executionContext) _ApprovalCall_schema(ctx context.Context, field graphql.CollectedField, obj *model.ApprovalCall) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ApprovalCall_schema(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Schema, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v json.RawMessage) graphql.Marshaler {
+			return ec.marshalOJSON2encodingᚋjsonᚐRawMessage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ApprovalCall_schema(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ApprovalCall", field, false, false, "JSON")
+}
+
+func (ec *executionContext) _Attachment_id(ctx context.Context, field graphql.CollectedField, obj *model.Attachment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Attachment_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Attachment_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Attachment", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Attachment_name(ctx context.Context, field graphql.CollectedField, obj *model.Attachment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Attachment_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Attachment_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Attachment", field, false, false, "String")
+}
+
+func (ec *executionContext) _Attachment_mediaType(ctx context.Context, field graphql.CollectedField, obj *model.Attachment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Attachment_mediaType(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.MediaType, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Attachment_mediaType(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Attachment", field, false, false, "String")
+}
+
+func (ec *executionContext) _Attachment_size(ctx context.Context, field graphql.CollectedField, obj *model.Attachment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Attachment_size(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Size, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Attachment_size(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Attachment", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Attachment_sha256(ctx context.Context, field graphql.CollectedField, obj *model.Attachment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Attachment_sha256(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Sha256, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Attachment_sha256(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Attachment", field, false, false, "String")
+}
+
 func (ec *executionContext) _Blueprint_name(ctx context.Context, field graphql.CollectedField, obj *model.Blueprint) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7510,6 +8625,38 @@ func (ec *executionContext) fieldContext_Blueprint_model(_ context.Context, fiel
 	return fc, nil
 }
 
+func (ec *executionContext) _Blueprint_tools(ctx context.Context, field graphql.CollectedField, obj *model.Blueprint) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Blueprint_tools(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Tools, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.ToolUse) graphql.Marshaler {
+			return ec.marshalNToolUse2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐToolUse(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Blueprint_tools(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Blueprint",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ToolUse(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Blueprint_limits(ctx context.Context, field graphql.CollectedField, obj *model.Blueprint) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7540,6 +8687,98 @@ func (ec *executionContext) fieldContext_Blueprint_limits(_ context.Context, fie
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _CallDecision_toolCallId(ctx context.Context, field graphql.CollectedField, obj *model.CallDecision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CallDecision_toolCallId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ToolCallID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CallDecision_toolCallId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CallDecision", field, false, false, "ID")
+}
+
+func (ec *executionContext) _CallDecision_verdict(ctx context.Context, field graphql.CollectedField, obj *model.CallDecision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CallDecision_verdict(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Verdict, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.CallVerdict) graphql.Marshaler {
+			return ec.marshalNCallVerdict2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallVerdict(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CallDecision_verdict(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CallDecision", field, false, false, "CallVerdict")
+}
+
+func (ec *executionContext) _CallDecision_arguments(ctx context.Context, field graphql.CollectedField, obj *model.CallDecision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CallDecision_arguments(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Arguments, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v json.RawMessage) graphql.Marshaler {
+			return ec.marshalOJSON2encodingᚋjsonᚐRawMessage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CallDecision_arguments(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CallDecision", field, false, false, "JSON")
+}
+
+func (ec *executionContext) _CallDecision_message(ctx context.Context, field graphql.CollectedField, obj *model.CallDecision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CallDecision_message(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Message, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CallDecision_message(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CallDecision", field, false, false, "String")
 }
 
 func (ec *executionContext) _CapacityExhausted_code(ctx context.Context, field graphql.CollectedField, obj *model.CapacityExhausted) (ret graphql.Marshaler) {
@@ -7609,6 +8848,93 @@ func (ec *executionContext) _CapacityExhausted_retryAfterSeconds(ctx context.Con
 }
 func (ec *executionContext) fieldContext_CapacityExhausted_retryAfterSeconds(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("CapacityExhausted", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Decision_interrupt(ctx context.Context, field graphql.CollectedField, obj *model.Decision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Decision_interrupt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Interrupt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Interrupt) graphql.Marshaler {
+			return ec.marshalNInterrupt2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterrupt(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Decision_interrupt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Decision",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return nil, errors.New("FieldContext.Child cannot be called on type INTERFACE")
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Decision_form(ctx context.Context, field graphql.CollectedField, obj *model.Decision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Decision_form(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Form, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v json.RawMessage) graphql.Marshaler {
+			return ec.marshalOJSON2encodingᚋjsonᚐRawMessage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Decision_form(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Decision", field, false, false, "JSON")
+}
+
+func (ec *executionContext) _Decision_calls(ctx context.Context, field graphql.CollectedField, obj *model.Decision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Decision_calls(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Calls, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.CallDecision) graphql.Marshaler {
+			return ec.marshalNCallDecision2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Decision_calls(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Decision",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CallDecision(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _FormField_name(ctx context.Context, field graphql.CollectedField, obj *model.FormField) (ret graphql.Marshaler) {
@@ -7724,6 +9050,208 @@ func (ec *executionContext) _FormField_choices(ctx context.Context, field graphq
 }
 func (ec *executionContext) fieldContext_FormField_choices(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("FormField", field, false, false, "String")
+}
+
+func (ec *executionContext) _FormInterrupt_id(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "ID")
+}
+
+func (ec *executionContext) _FormInterrupt_runId(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_runId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RunID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_runId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "ID")
+}
+
+func (ec *executionContext) _FormInterrupt_run(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_run(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.FormInterrupt().Run(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Run) graphql.Marshaler {
+			return ec.marshalNRun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_run(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "FormInterrupt",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _FormInterrupt_revision(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "Int")
+}
+
+func (ec *executionContext) _FormInterrupt_status(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.InterruptStatus) graphql.Marshaler {
+			return ec.marshalNInterruptStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "InterruptStatus")
+}
+
+func (ec *executionContext) _FormInterrupt_expiresAt(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_expiresAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiresAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalODateTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_expiresAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "DateTime")
+}
+
+func (ec *executionContext) _FormInterrupt_prompt(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_prompt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Prompt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_prompt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FormInterrupt", field, false, false, "String")
+}
+
+func (ec *executionContext) _FormInterrupt_fields(ctx context.Context, field graphql.CollectedField, obj *model.FormInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FormInterrupt_fields(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Fields, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.FormField) graphql.Marshaler {
+			return ec.marshalNFormField2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐFormFieldᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FormInterrupt_fields(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "FormInterrupt",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_FormField(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Harness_id(ctx context.Context, field graphql.CollectedField, obj *model.Harness) (ret graphql.Marshaler) {
@@ -8475,6 +10003,75 @@ func (ec *executionContext) fieldContext_IdempotencyConflict_message(_ context.C
 	return graphql.NewScalarFieldContext("IdempotencyConflict", field, false, false, "String")
 }
 
+func (ec *executionContext) _InterruptConflict_code(ctx context.Context, field graphql.CollectedField, obj *model.InterruptConflict) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_InterruptConflict_code(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Code, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_InterruptConflict_code(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("InterruptConflict", field, false, false, "String")
+}
+
+func (ec *executionContext) _InterruptConflict_message(ctx context.Context, field graphql.CollectedField, obj *model.InterruptConflict) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_InterruptConflict_message(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Message, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_InterruptConflict_message(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("InterruptConflict", field, false, false, "String")
+}
+
+func (ec *executionContext) _InterruptConflict_status(ctx context.Context, field graphql.CollectedField, obj *model.InterruptConflict) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_InterruptConflict_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.InterruptStatus) graphql.Marshaler {
+			return ec.marshalOInterruptStatus2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_InterruptConflict_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("InterruptConflict", field, false, false, "InterruptStatus")
+}
+
 func (ec *executionContext) _InterruptRequestedEvent_runId(ctx context.Context, field graphql.CollectedField, obj *model.InterruptRequestedEvent) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -8859,6 +10456,70 @@ func (ec *executionContext) _Message_text(ctx context.Context, field graphql.Col
 }
 func (ec *executionContext) fieldContext_Message_text(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Message", field, false, false, "String")
+}
+
+func (ec *executionContext) _Message_attachments(ctx context.Context, field graphql.CollectedField, obj *model.Message) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Message_attachments(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Attachments, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.Attachment) graphql.Marshaler {
+			return ec.marshalNAttachment2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAttachmentᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Message_attachments(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Message",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Attachment(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Message_decision(ctx context.Context, field graphql.CollectedField, obj *model.Message) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Message_decision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Decision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Decision) graphql.Marshaler {
+			return ec.marshalODecision2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐDecision(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Message_decision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Message",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Decision(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _MessageConnection_edges(ctx context.Context, field graphql.CollectedField, obj *model.MessageConnection) (ret graphql.Marshaler) {
@@ -9333,6 +10994,78 @@ func (ec *executionContext) fieldContext_Mutation_cancelRun(ctx context.Context,
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Mutation_cancelRun_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_resumeRun(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_resumeRun(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().ResumeRun(ctx, fc.Args["input"].(model.ResumeRunInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_resume")
+				if err != nil {
+					var zeroVal model.ResumeRunResult
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "INTERRUPT")
+				if err != nil {
+					var zeroVal model.ResumeRunResult
+					return zeroVal, err
+				}
+				arg, err := ec.unmarshalOString2ᚖstring(ctx, "input.interruptId")
+				if err != nil {
+					var zeroVal model.ResumeRunResult
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal model.ResumeRunResult
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, nil, directive0, relation, typeArg, arg, nil, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v model.ResumeRunResult) graphql.Marshaler {
+			return ec.marshalNResumeRunResult2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐResumeRunResult(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_resumeRun(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return nil, errors.New("field of type ResumeRunResult does not have child fields")
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_resumeRun_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -11444,6 +13177,70 @@ func (ec *executionContext) fieldContext_ReasoningStartedEvent_messageId(_ conte
 	return graphql.NewScalarFieldContext("ReasoningStartedEvent", field, false, false, "ID")
 }
 
+func (ec *executionContext) _ResumeRunSuccess_run(ctx context.Context, field graphql.CollectedField, obj *model.ResumeRunSuccess) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ResumeRunSuccess_run(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Run, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Run) graphql.Marshaler {
+			return ec.marshalORun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ResumeRunSuccess_run(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ResumeRunSuccess",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ResumeRunSuccess_session(ctx context.Context, field graphql.CollectedField, obj *model.ResumeRunSuccess) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ResumeRunSuccess_session(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Session, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.Session) graphql.Marshaler {
+			return ec.marshalNSession2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSession(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ResumeRunSuccess_session(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ResumeRunSuccess",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Session(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _RevisionConflict_code(ctx context.Context, field graphql.CollectedField, obj *model.RevisionConflict) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11986,6 +13783,333 @@ func (ec *executionContext) fieldContext_Run_session(_ context.Context, field gr
 		IsResolver: true,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Session(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Run_ord(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_ord(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Ord, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int64) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint64(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_ord(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Run_epoch(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_epoch(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Epoch, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int64) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint64(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_epoch(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Run_queuePosition(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_queuePosition(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().QueuePosition(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int64) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint64(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_queuePosition(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, true, true, "Int")
+}
+
+func (ec *executionContext) _Run_interrupt(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_interrupt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().Interrupt(ctx, obj)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "RUN")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				parent, err := ec.unmarshalOString2ᚖstring(ctx, "id")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal model.Interrupt
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, obj, directive0, relation, typeArg, nil, parent, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v model.Interrupt) graphql.Marshaler {
+			return ec.marshalOInterrupt2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterrupt(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_interrupt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Run",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return nil, errors.New("FieldContext.Child cannot be called on type INTERFACE")
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Run_continuesId(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_continuesId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ContinuesID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOID2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_continuesId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Run_continues(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_continues(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().Continues(ctx, obj)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "RUN")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				parent, err := ec.unmarshalOString2ᚖstring(ctx, "continuesId")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal *model.Run
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, obj, directive0, relation, typeArg, nil, parent, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Run) graphql.Marshaler {
+			return ec.marshalORun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_continues(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Run",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Run_decision(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_decision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().Decision(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Decision) graphql.Marshaler {
+			return ec.marshalODecision2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐDecision(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_decision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Run",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Decision(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Run_continuedById(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_continuedById(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ContinuedByID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOID2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_continuedById(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Run_continuedBy(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_continuedBy(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().ContinuedBy(ctx, obj)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "RUN")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				parent, err := ec.unmarshalOString2ᚖstring(ctx, "continuedById")
+				if err != nil {
+					var zeroVal *model.Run
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal *model.Run
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, obj, directive0, relation, typeArg, nil, parent, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Run) graphql.Marshaler {
+			return ec.marshalORun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Run_continuedBy(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Run",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
 		},
 	}
 	return fc, nil
@@ -13321,6 +15445,38 @@ func (ec *executionContext) fieldContext_RunInput_text(_ context.Context, field 
 	return graphql.NewScalarFieldContext("RunInput", field, false, false, "String")
 }
 
+func (ec *executionContext) _RunInput_attachments(ctx context.Context, field graphql.CollectedField, obj *model.RunInput) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RunInput_attachments(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Attachments, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.Attachment) graphql.Marshaler {
+			return ec.marshalNAttachment2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAttachmentᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RunInput_attachments(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RunInput",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Attachment(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _RunInterruptedEvent_runId(ctx context.Context, field graphql.CollectedField, obj *model.RunInterruptedEvent) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -13534,6 +15690,29 @@ func (ec *executionContext) _RunLimits_maxRunSeconds(ctx context.Context, field 
 	)
 }
 func (ec *executionContext) fieldContext_RunLimits_maxRunSeconds(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RunLimits", field, false, false, "Int")
+}
+
+func (ec *executionContext) _RunLimits_interruptSeconds(ctx context.Context, field graphql.CollectedField, obj *model.RunLimits) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RunLimits_interruptSeconds(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.InterruptSeconds, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int64) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint64(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RunLimits_interruptSeconds(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RunLimits", field, false, false, "Int")
 }
 
@@ -14291,6 +16470,29 @@ func (ec *executionContext) fieldContext_Session_epoch(_ context.Context, field 
 	return graphql.NewScalarFieldContext("Session", field, false, false, "Int")
 }
 
+func (ec *executionContext) _Session_status(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Session_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.SessionStatus) graphql.Marshaler {
+			return ec.marshalNSessionStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Session_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Session", field, false, false, "SessionStatus")
+}
+
 func (ec *executionContext) _Session_activeRunId(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14372,6 +16574,149 @@ func (ec *executionContext) fieldContext_Session_activeRun(_ context.Context, fi
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Session_pendingInterrupt(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Session_pendingInterrupt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PendingInterrupt, nil
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "SESSION")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				parent, err := ec.unmarshalOString2ᚖstring(ctx, "id")
+				if err != nil {
+					var zeroVal model.Interrupt
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal model.Interrupt
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, obj, directive0, relation, typeArg, nil, parent, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v model.Interrupt) graphql.Marshaler {
+			return ec.marshalOInterrupt2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterrupt(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Session_pendingInterrupt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Session",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return nil, errors.New("FieldContext.Child cannot be called on type INTERFACE")
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Session_queue(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Session_queue(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Session().Queue(ctx, obj)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal []model.Run
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "SESSION")
+				if err != nil {
+					var zeroVal []model.Run
+					return zeroVal, err
+				}
+				parent, err := ec.unmarshalOString2ᚖstring(ctx, "id")
+				if err != nil {
+					var zeroVal []model.Run
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal []model.Run
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, obj, directive0, relation, typeArg, nil, parent, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v []model.Run) graphql.Marshaler {
+			return ec.marshalNRun2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRunᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Session_queue(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Session",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Session_lastActivity(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Session_lastActivity(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Session().LastActivity(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalNDateTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Session_lastActivity(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Session", field, true, true, "DateTime")
 }
 
 func (ec *executionContext) _Session_messages(ctx context.Context, field graphql.CollectedField, obj *model.Session) (ret graphql.Marshaler) {
@@ -14812,6 +17157,153 @@ func (ec *executionContext) fieldContext_SessionEdge_node(_ context.Context, fie
 	return fc, nil
 }
 
+func (ec *executionContext) _SessionEventBatch_runId(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_runId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RunID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_runId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("SessionEventBatch", field, false, false, "ID")
+}
+
+func (ec *executionContext) _SessionEventBatch_ord(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_ord(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Ord, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_ord(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("SessionEventBatch", field, false, false, "Int")
+}
+
+func (ec *executionContext) _SessionEventBatch_epoch(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_epoch(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Epoch, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_epoch(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("SessionEventBatch", field, false, false, "Int")
+}
+
+func (ec *executionContext) _SessionEventBatch_events(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_events(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Events, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.RunEvent) graphql.Marshaler {
+			return ec.marshalNRunEvent2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRunEventᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_events(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "SessionEventBatch",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return nil, errors.New("FieldContext.Child cannot be called on type INTERFACE")
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _SessionEventBatch_through(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_through(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Through, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNSessionCursor2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_through(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("SessionEventBatch", field, false, false, "SessionCursor")
+}
+
+func (ec *executionContext) _SessionEventBatch_caughtUp(ctx context.Context, field graphql.CollectedField, obj *model.SessionEventBatch) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_SessionEventBatch_caughtUp(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CaughtUp, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_SessionEventBatch_caughtUp(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("SessionEventBatch", field, false, false, "Boolean")
+}
+
 func (ec *executionContext) _SlugTaken_code(ctx context.Context, field graphql.CollectedField, obj *model.SlugTaken) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14958,6 +17450,133 @@ func (ec *executionContext) fieldContext_Subscription_runEvents(ctx context.Cont
 	if fc.Args, err = ec.field_Subscription_runEvents_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Subscription_sessionEvents(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_sessionEvents(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().SessionEvents(ctx, fc.Args["sessionId"].(string), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_view")
+				if err != nil {
+					var zeroVal *model.SessionEventBatch
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "SESSION")
+				if err != nil {
+					var zeroVal *model.SessionEventBatch
+					return zeroVal, err
+				}
+				arg, err := ec.unmarshalOString2ᚖstring(ctx, "sessionId")
+				if err != nil {
+					var zeroVal *model.SessionEventBatch
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal *model.SessionEventBatch
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, nil, directive0, relation, typeArg, arg, nil, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *model.SessionEventBatch) graphql.Marshaler {
+			return ec.marshalNSessionEventBatch2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionEventBatch(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_sessionEvents(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_SessionEventBatch(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_sessionEvents_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Subscription_sessionChanged(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_sessionChanged(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Subscription().SessionChanged(ctx)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_list")
+				if err != nil {
+					var zeroVal *model.Session
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "PLATFORM")
+				if err != nil {
+					var zeroVal *model.Session
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal *model.Session
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, nil, directive0, relation, typeArg, nil, nil, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Session) graphql.Marshaler {
+			return ec.marshalNSession2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSession(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_sessionChanged(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Session(ctx, field)
+		},
 	}
 	return fc, nil
 }
@@ -15581,6 +18200,208 @@ func (ec *executionContext) _ThreadState_revision(ctx context.Context, field gra
 }
 func (ec *executionContext) fieldContext_ThreadState_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("ThreadState", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_id(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_runId(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_runId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RunID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_runId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_run(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_run(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.ToolApprovalInterrupt().Run(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *model.Run) graphql.Marshaler {
+			return ec.marshalNRun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_run(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ToolApprovalInterrupt",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Run(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_revision(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_status(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.InterruptStatus) graphql.Marshaler {
+			return ec.marshalNInterruptStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "InterruptStatus")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_expiresAt(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_expiresAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiresAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalODateTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_expiresAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "DateTime")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_prompt(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_prompt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Prompt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_prompt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolApprovalInterrupt", field, false, false, "String")
+}
+
+func (ec *executionContext) _ToolApprovalInterrupt_calls(ctx context.Context, field graphql.CollectedField, obj *model.ToolApprovalInterrupt) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolApprovalInterrupt_calls(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Calls, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []model.ApprovalCall) graphql.Marshaler {
+			return ec.marshalNApprovalCall2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐApprovalCallᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolApprovalInterrupt_calls(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ToolApprovalInterrupt",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ApprovalCall(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _ToolArgumentsDeltaEvent_runId(ctx context.Context, field graphql.CollectedField, obj *model.ToolArgumentsDeltaEvent) (ret graphql.Marshaler) {
@@ -16409,6 +19230,29 @@ func (ec *executionContext) _ToolStartedEvent_parentMessageId(ctx context.Contex
 }
 func (ec *executionContext) fieldContext_ToolStartedEvent_parentMessageId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("ToolStartedEvent", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ToolUse_approval(ctx context.Context, field graphql.CollectedField, obj *model.ToolUse) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ToolUse_approval(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Approval, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v model.ApprovalPolicy) graphql.Marshaler {
+			return ec.marshalNApprovalPolicy2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐApprovalPolicy(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ToolUse_approval(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ToolUse", field, false, false, "ApprovalPolicy")
 }
 
 func (ec *executionContext) _Usage_inputTokens(ctx context.Context, field graphql.CollectedField, obj *model.Usage) (ret graphql.Marshaler) {
@@ -18767,7 +21611,7 @@ func (ec *executionContext) unmarshalInputBlueprintInput(ctx context.Context, ob
 		asMap["description"] = ""
 	}
 
-	fieldsInOrder := [...]string{"name", "slug", "description", "harness", "prompt", "model", "limits"}
+	fieldsInOrder := [...]string{"name", "slug", "description", "harness", "prompt", "model", "tools", "limits"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -18816,6 +21660,13 @@ func (ec *executionContext) unmarshalInputBlueprintInput(ctx context.Context, ob
 				return it, err
 			}
 			it.Model = data
+		case "tools":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tools"))
+			data, err := ec.unmarshalOToolUseInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐToolUseInput(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Tools = data
 		case "limits":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("limits"))
 			data, err := ec.unmarshalORunLimitsInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRunLimitsInput(ctx, v)
@@ -18837,6 +21688,153 @@ func (ec *executionContext) unmarshalInputBlueprintInput(ctx context.Context, ob
 func UnmarshalBlueprintInput(ctx context.Context, raw any) (model.BlueprintInput, error) {
 	var out model.BlueprintInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "BlueprintInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCallDecisionInput(ctx context.Context, obj any) (model.CallDecisionInput, error) {
+	var it model.CallDecisionInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"toolCallId", "decision"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "toolCallId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("toolCallId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ToolCallID = data
+		case "decision":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("decision"))
+			data, err := ec.unmarshalNCallVerdictInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallVerdictInput(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Decision = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCallDecisionInput unmarshals raw into the CallDecisionInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCallDecisionInput(ctx context.Context, raw any) (model.CallDecisionInput, error) {
+	var out model.CallDecisionInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CallDecisionInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCallVerdictInput(ctx context.Context, obj any) (model.CallVerdictInput, error) {
+	var it model.CallVerdictInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"approve", "edit", "reject"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "approve":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("approve"))
+			data, err := ec.unmarshalOBoolean2ᚖbool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Approve = data
+		case "edit":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("edit"))
+			data, err := ec.unmarshalOEditInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐEditInput(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Edit = data
+		case "reject":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("reject"))
+			data, err := ec.unmarshalORejectInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRejectInput(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Reject = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCallVerdictInput unmarshals raw into the CallVerdictInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCallVerdictInput(ctx context.Context, raw any) (model.CallVerdictInput, error) {
+	var out model.CallVerdictInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CallVerdictInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputEditInput(ctx context.Context, obj any) (model.EditInput, error) {
+	var it model.EditInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"arguments"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "arguments":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("arguments"))
+			data, err := ec.unmarshalNJSON2encodingᚋjsonᚐRawMessage(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Arguments = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalEditInput unmarshals raw into the EditInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalEditInput(ctx context.Context, raw any) (model.EditInput, error) {
+	var out model.EditInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "EditInput", raw, &out)
 	return out, err
 }
 
@@ -18896,6 +21894,62 @@ func UnmarshalHarnessChoiceInput(ctx context.Context, raw any) (model.HarnessCho
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputInterruptDecision(ctx context.Context, obj any) (model.InterruptDecision, error) {
+	var it model.InterruptDecision
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"form", "calls", "dismiss"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "form":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("form"))
+			data, err := ec.unmarshalOJSON2encodingᚋjsonᚐRawMessage(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Form = data
+		case "calls":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("calls"))
+			data, err := ec.unmarshalOCallDecisionInput2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionInputᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Calls = data
+		case "dismiss":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("dismiss"))
+			data, err := ec.unmarshalOBoolean2ᚖbool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Dismiss = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalInterruptDecision unmarshals raw into the InterruptDecision input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalInterruptDecision(ctx context.Context, raw any) (model.InterruptDecision, error) {
+	var out model.InterruptDecision
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "InterruptDecision", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputMessageInput(ctx context.Context, obj any) (model.MessageInput, error) {
 	var it model.MessageInput
 	if obj == nil {
@@ -18907,7 +21961,11 @@ func (ec *executionContext) unmarshalInputMessageInput(ctx context.Context, obj 
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"text"}
+	if _, present := asMap["attachments"]; !present {
+		asMap["attachments"] = []any{}
+	}
+
+	fieldsInOrder := [...]string{"text", "attachments"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -18921,6 +21979,13 @@ func (ec *executionContext) unmarshalInputMessageInput(ctx context.Context, obj 
 				return it, err
 			}
 			it.Text = data
+		case "attachments":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("attachments"))
+			data, err := ec.unmarshalNID2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Attachments = data
 		}
 	}
 	return it, nil
@@ -19103,6 +22168,111 @@ func UnmarshalPromptVariableInput(ctx context.Context, raw any) (model.PromptVar
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRejectInput(ctx context.Context, obj any) (model.RejectInput, error) {
+	var it model.RejectInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"message"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "message":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("message"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Message = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRejectInput unmarshals raw into the RejectInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRejectInput(ctx context.Context, raw any) (model.RejectInput, error) {
+	var out model.RejectInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RejectInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputResumeRunInput(ctx context.Context, obj any) (model.ResumeRunInput, error) {
+	var it model.ResumeRunInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"interruptId", "revision", "idempotencyKey", "decision"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "interruptId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("interruptId"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InterruptID = data
+		case "revision":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("revision"))
+			data, err := ec.unmarshalNInt2int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Revision = data
+		case "idempotencyKey":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("idempotencyKey"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.IdempotencyKey = data
+		case "decision":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("decision"))
+			data, err := ec.unmarshalNInterruptDecision2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptDecision(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Decision = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalResumeRunInput unmarshals raw into the ResumeRunInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalResumeRunInput(ctx context.Context, raw any) (model.ResumeRunInput, error) {
+	var out model.ResumeRunInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ResumeRunInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRunFilter(ctx context.Context, obj any) (model.RunFilter, error) {
 	var it model.RunFilter
 	if obj == nil {
@@ -19170,7 +22340,7 @@ func (ec *executionContext) unmarshalInputRunLimitsInput(ctx context.Context, ob
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"maxRunSeconds"}
+	fieldsInOrder := [...]string{"maxRunSeconds", "interruptSeconds"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -19184,6 +22354,13 @@ func (ec *executionContext) unmarshalInputRunLimitsInput(ctx context.Context, ob
 				return it, err
 			}
 			it.MaxRunSeconds = data
+		case "interruptSeconds":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("interruptSeconds"))
+			data, err := ec.unmarshalOInt2ᚖint64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InterruptSeconds = data
 		}
 	}
 	return it, nil
@@ -19356,9 +22533,82 @@ func UnmarshalStartRunInput(ctx context.Context, raw any) (model.StartRunInput, 
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputToolUseInput(ctx context.Context, obj any) (model.ToolUseInput, error) {
+	var it model.ToolUseInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["approval"]; !present {
+		asMap["approval"] = "SENSITIVE_ONLY"
+	}
+
+	fieldsInOrder := [...]string{"approval"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "approval":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("approval"))
+			data, err := ec.unmarshalNApprovalPolicy2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐApprovalPolicy(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Approval = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalToolUseInput unmarshals raw into the ToolUseInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalToolUseInput(ctx context.Context, raw any) (model.ToolUseInput, error) {
+	var out model.ToolUseInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ToolUseInput", raw, &out)
+	return out, err
+}
+
 // endregion **************************** input.gotpl *****************************
 
 // region    ************************** interface.gotpl ***************************
+
+func (ec *executionContext) _Interrupt(ctx context.Context, sel ast.SelectionSet, obj model.Interrupt) graphql.Marshaler {
+	switch obj := (obj).(type) {
+	case nil:
+		return graphql.Null
+	case model.ToolApprovalInterrupt:
+		return ec._ToolApprovalInterrupt(ctx, sel, &obj)
+	case *model.ToolApprovalInterrupt:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._ToolApprovalInterrupt(ctx, sel, obj)
+	case model.FormInterrupt:
+		return ec._FormInterrupt(ctx, sel, &obj)
+	case *model.FormInterrupt:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._FormInterrupt(ctx, sel, obj)
+	default:
+		if typedObj, ok := obj.(graphql.Marshaler); ok {
+			return typedObj
+		} else {
+			panic(fmt.Errorf("unexpected type %T; non-generated variants of Interrupt must implement graphql.Marshaler", obj))
+		}
+	}
+}
 
 func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj model.Node) graphql.Marshaler {
 	switch obj := (obj).(type) {
@@ -19433,6 +22683,13 @@ func (ec *executionContext) _Problem(ctx context.Context, sel ast.SelectionSet, 
 			return graphql.Null
 		}
 		return ec._RevisionConflict(ctx, sel, obj)
+	case model.InterruptConflict:
+		return ec._InterruptConflict(ctx, sel, &obj)
+	case *model.InterruptConflict:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._InterruptConflict(ctx, sel, obj)
 	case model.IdempotencyConflict:
 		return ec._IdempotencyConflict(ctx, sel, &obj)
 	case *model.IdempotencyConflict:
@@ -19459,6 +22716,54 @@ func (ec *executionContext) _Problem(ctx context.Context, sel ast.SelectionSet, 
 			return typedObj
 		} else {
 			panic(fmt.Errorf("unexpected type %T; non-generated variants of Problem must implement graphql.Marshaler", obj))
+		}
+	}
+}
+
+func (ec *executionContext) _ResumeRunResult(ctx context.Context, sel ast.SelectionSet, obj model.ResumeRunResult) graphql.Marshaler {
+	switch obj := (obj).(type) {
+	case nil:
+		return graphql.Null
+	case model.SessionBusy:
+		return ec._SessionBusy(ctx, sel, &obj)
+	case *model.SessionBusy:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._SessionBusy(ctx, sel, obj)
+	case model.InterruptConflict:
+		return ec._InterruptConflict(ctx, sel, &obj)
+	case *model.InterruptConflict:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._InterruptConflict(ctx, sel, obj)
+	case model.HarnessRefused:
+		return ec._HarnessRefused(ctx, sel, &obj)
+	case *model.HarnessRefused:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._HarnessRefused(ctx, sel, obj)
+	case model.CapacityExhausted:
+		return ec._CapacityExhausted(ctx, sel, &obj)
+	case *model.CapacityExhausted:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._CapacityExhausted(ctx, sel, obj)
+	case model.ResumeRunSuccess:
+		return ec._ResumeRunSuccess(ctx, sel, &obj)
+	case *model.ResumeRunSuccess:
+		if obj == nil {
+			return graphql.Null
+		}
+		return ec._ResumeRunSuccess(ctx, sel, obj)
+	default:
+		if typedObj, ok := obj.(graphql.Marshaler); ok {
+			return typedObj
+		} else {
+			panic(fmt.Errorf("unexpected type %T; non-generated variants of ResumeRunResult must implement graphql.Marshaler", obj))
 		}
 	}
 }
@@ -20111,6 +23416,64 @@ func (ec *executionContext) _ApprovalCall(ctx context.Context, sel ast.Selection
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "schema":
+			out.Values[i] = ec._ApprovalCall_schema(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var attachmentImplementors = []string{"Attachment"}
+
+func (ec *executionContext) _Attachment(ctx context.Context, sel ast.SelectionSet, obj *model.Attachment) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, attachmentImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Attachment")
+		case "id":
+			out.Values[i] = ec._Attachment_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "name":
+			out.Values[i] = ec._Attachment_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "mediaType":
+			out.Values[i] = ec._Attachment_mediaType(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "size":
+			out.Values[i] = ec._Attachment_size(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "sha256":
+			out.Values[i] = ec._Attachment_sha256(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -20169,6 +23532,11 @@ func (ec *executionContext) _Blueprint(ctx context.Context, sel ast.SelectionSet
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "tools":
+			out.Values[i] = ec._Blueprint_tools(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "limits":
 			out.Values[i] = ec._Blueprint_limits(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -20191,7 +23559,55 @@ func (ec *executionContext) _Blueprint(ctx context.Context, sel ast.SelectionSet
 	return out
 }
 
-var capacityExhaustedImplementors = []string{"CapacityExhausted", "StartRunResult", "Problem"}
+var callDecisionImplementors = []string{"CallDecision"}
+
+func (ec *executionContext) _CallDecision(ctx context.Context, sel ast.SelectionSet, obj *model.CallDecision) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, callDecisionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CallDecision")
+		case "toolCallId":
+			out.Values[i] = ec._CallDecision_toolCallId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "verdict":
+			out.Values[i] = ec._CallDecision_verdict(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "arguments":
+			out.Values[i] = ec._CallDecision_arguments(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "message":
+			out.Values[i] = ec._CallDecision_message(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var capacityExhaustedImplementors = []string{"CapacityExhausted", "StartRunResult", "Problem", "ResumeRunResult"}
 
 func (ec *executionContext) _CapacityExhausted(ctx context.Context, sel ast.SelectionSet, obj *model.CapacityExhausted) graphql.Marshaler {
 	fields := graphql.CollectFields(ec.OperationContext, sel, capacityExhaustedImplementors)
@@ -20215,6 +23631,49 @@ func (ec *executionContext) _CapacityExhausted(ctx context.Context, sel ast.Sele
 		case "retryAfterSeconds":
 			out.Values[i] = ec._CapacityExhausted_retryAfterSeconds(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var decisionImplementors = []string{"Decision"}
+
+func (ec *executionContext) _Decision(ctx context.Context, sel ast.SelectionSet, obj *model.Decision) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, decisionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Decision")
+		case "interrupt":
+			out.Values[i] = ec._Decision_interrupt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "form":
+			out.Values[i] = ec._Decision_form(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "calls":
+			out.Values[i] = ec._Decision_calls(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
 		default:
@@ -20269,6 +23728,75 @@ func (ec *executionContext) _FormField(ctx context.Context, sel ast.SelectionSet
 			out.Values[i] = ec._FormField_choices(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var formInterruptImplementors = []string{"FormInterrupt", "Interrupt"}
+
+func (ec *executionContext) _FormInterrupt(ctx context.Context, sel ast.SelectionSet, obj *model.FormInterrupt) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, formInterruptImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("FormInterrupt")
+		case "id":
+			out.Values[i] = ec._FormInterrupt_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "runId":
+			out.Values[i] = ec._FormInterrupt_runId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "run":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._FormInterrupt_run(ctx, field, obj)
+				})
+		case "revision":
+			out.Values[i] = ec._FormInterrupt_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "status":
+			out.Values[i] = ec._FormInterrupt_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "expiresAt":
+			out.Values[i] = ec._FormInterrupt_expiresAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "prompt":
+			out.Values[i] = ec._FormInterrupt_prompt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "fields":
+			out.Values[i] = ec._FormInterrupt_fields(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
@@ -20529,7 +24057,7 @@ func (ec *executionContext) _HarnessProfile(ctx context.Context, sel ast.Selecti
 	return out
 }
 
-var harnessRefusedImplementors = []string{"HarnessRefused", "StartRunResult", "Problem"}
+var harnessRefusedImplementors = []string{"HarnessRefused", "StartRunResult", "Problem", "ResumeRunResult"}
 
 func (ec *executionContext) _HarnessRefused(ctx context.Context, sel ast.SelectionSet, obj *model.HarnessRefused) graphql.Marshaler {
 	fields := graphql.CollectFields(ec.OperationContext, sel, harnessRefusedImplementors)
@@ -20586,6 +24114,49 @@ func (ec *executionContext) _IdempotencyConflict(ctx context.Context, sel ast.Se
 		case "message":
 			out.Values[i] = ec._IdempotencyConflict_message(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var interruptConflictImplementors = []string{"InterruptConflict", "ResumeRunResult", "Problem"}
+
+func (ec *executionContext) _InterruptConflict(ctx context.Context, sel ast.SelectionSet, obj *model.InterruptConflict) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, interruptConflictImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("InterruptConflict")
+		case "code":
+			out.Values[i] = ec._InterruptConflict_code(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "message":
+			out.Values[i] = ec._InterruptConflict_message(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._InterruptConflict_status(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -20722,6 +24293,16 @@ func (ec *executionContext) _Message(ctx context.Context, sel ast.SelectionSet, 
 		case "text":
 			out.Values[i] = ec._Message_text(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "attachments":
+			out.Values[i] = ec._Message_attachments(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "decision":
+			out.Values[i] = ec._Message_decision(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -20939,6 +24520,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "cancelRun":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_cancelRun(ctx, field)
+			})
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "resumeRun":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_resumeRun(ctx, field)
 			})
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
@@ -21624,6 +25212,44 @@ func (ec *executionContext) _ReasoningStartedEvent(ctx context.Context, sel ast.
 	return out
 }
 
+var resumeRunSuccessImplementors = []string{"ResumeRunSuccess", "ResumeRunResult"}
+
+func (ec *executionContext) _ResumeRunSuccess(ctx context.Context, sel ast.SelectionSet, obj *model.ResumeRunSuccess) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, resumeRunSuccessImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ResumeRunSuccess")
+		case "run":
+			out.Values[i] = ec._ResumeRunSuccess_run(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "session":
+			out.Values[i] = ec._ResumeRunSuccess_session(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var revisionConflictImplementors = []string{"RevisionConflict", "SaveAgentResult", "Problem"}
 
 func (ec *executionContext) _RevisionConflict(ctx context.Context, sel ast.SelectionSet, obj *model.RevisionConflict) graphql.Marshaler {
@@ -21756,6 +25382,56 @@ func (ec *executionContext) _Run(ctx context.Context, sel ast.SelectionSet, obj 
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Run_session(ctx, field, obj)
+				})
+		case "ord":
+			out.Values[i] = ec._Run_ord(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "epoch":
+			out.Values[i] = ec._Run_epoch(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "queuePosition":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_queuePosition(ctx, field, obj)
+				})
+		case "interrupt":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_interrupt(ctx, field, obj)
+				})
+		case "continuesId":
+			out.Values[i] = ec._Run_continuesId(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "continues":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_continues(ctx, field, obj)
+				})
+		case "decision":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_decision(ctx, field, obj)
+				})
+		case "continuedById":
+			out.Values[i] = ec._Run_continuedById(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "continuedBy":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_continuedBy(ctx, field, obj)
 				})
 		case "cancelReason":
 			out.Values[i] = ec._Run_cancelReason(ctx, field, obj)
@@ -22293,6 +25969,11 @@ func (ec *executionContext) _RunInput(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "attachments":
+			out.Values[i] = ec._RunInput_attachments(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -22391,6 +26072,11 @@ func (ec *executionContext) _RunLimits(ctx context.Context, sel ast.SelectionSet
 			out.Values[i] = graphql.MarshalString("RunLimits")
 		case "maxRunSeconds":
 			out.Values[i] = ec._RunLimits_maxRunSeconds(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "interruptSeconds":
+			out.Values[i] = ec._RunLimits_interruptSeconds(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
@@ -22681,6 +26367,11 @@ func (ec *executionContext) _Session(ctx context.Context, sel ast.SelectionSet, 
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "status":
+			out.Values[i] = ec._Session_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "activeRunId":
 			out.Values[i] = ec._Session_activeRunId(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
@@ -22691,6 +26382,23 @@ func (ec *executionContext) _Session(ctx context.Context, sel ast.SelectionSet, 
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Session_activeRun(ctx, field, obj)
+				})
+		case "pendingInterrupt":
+			out.Values[i] = ec._Session_pendingInterrupt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "queue":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Session_queue(ctx, field, obj)
+				})
+		case "lastActivity":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Session_lastActivity(ctx, field, obj)
 				})
 		case "messages":
 			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
@@ -22731,7 +26439,7 @@ func (ec *executionContext) _Session(ctx context.Context, sel ast.SelectionSet, 
 	return out
 }
 
-var sessionBusyImplementors = []string{"SessionBusy", "StartRunResult", "Problem"}
+var sessionBusyImplementors = []string{"SessionBusy", "StartRunResult", "Problem", "ResumeRunResult"}
 
 func (ec *executionContext) _SessionBusy(ctx context.Context, sel ast.SelectionSet, obj *model.SessionBusy) graphql.Marshaler {
 	fields := graphql.CollectFields(ec.OperationContext, sel, sessionBusyImplementors)
@@ -22856,6 +26564,64 @@ func (ec *executionContext) _SessionEdge(ctx context.Context, sel ast.SelectionS
 	return out
 }
 
+var sessionEventBatchImplementors = []string{"SessionEventBatch"}
+
+func (ec *executionContext) _SessionEventBatch(ctx context.Context, sel ast.SelectionSet, obj *model.SessionEventBatch) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, sessionEventBatchImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("SessionEventBatch")
+		case "runId":
+			out.Values[i] = ec._SessionEventBatch_runId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ord":
+			out.Values[i] = ec._SessionEventBatch_ord(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "epoch":
+			out.Values[i] = ec._SessionEventBatch_epoch(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "events":
+			out.Values[i] = ec._SessionEventBatch_events(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "through":
+			out.Values[i] = ec._SessionEventBatch_through(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "caughtUp":
+			out.Values[i] = ec._SessionEventBatch_caughtUp(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var slugTakenImplementors = []string{"SlugTaken", "SaveAgentResult", "Problem"}
 
 func (ec *executionContext) _SlugTaken(ctx context.Context, sel ast.SelectionSet, obj *model.SlugTaken) graphql.Marshaler {
@@ -22942,6 +26708,10 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 	switch fields[0].Name {
 	case "runEvents":
 		return ec._Subscription_runEvents(ctx, fields[0])
+	case "sessionEvents":
+		return ec._Subscription_sessionEvents(ctx, fields[0])
+	case "sessionChanged":
+		return ec._Subscription_sessionChanged(ctx, fields[0])
 	default:
 		panic("unknown field " + strconv.Quote(fields[0].Name))
 	}
@@ -23204,6 +26974,75 @@ func (ec *executionContext) _ThreadState(ctx context.Context, sel ast.SelectionS
 			out.Values[i] = ec._ThreadState_revision(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var toolApprovalInterruptImplementors = []string{"ToolApprovalInterrupt", "Interrupt"}
+
+func (ec *executionContext) _ToolApprovalInterrupt(ctx context.Context, sel ast.SelectionSet, obj *model.ToolApprovalInterrupt) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, toolApprovalInterruptImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ToolApprovalInterrupt")
+		case "id":
+			out.Values[i] = ec._ToolApprovalInterrupt_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "runId":
+			out.Values[i] = ec._ToolApprovalInterrupt_runId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "run":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._ToolApprovalInterrupt_run(ctx, field, obj)
+				})
+		case "revision":
+			out.Values[i] = ec._ToolApprovalInterrupt_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "status":
+			out.Values[i] = ec._ToolApprovalInterrupt_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "expiresAt":
+			out.Values[i] = ec._ToolApprovalInterrupt_expiresAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "prompt":
+			out.Values[i] = ec._ToolApprovalInterrupt_prompt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "calls":
+			out.Values[i] = ec._ToolApprovalInterrupt_calls(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
 			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
@@ -23495,6 +27334,39 @@ func (ec *executionContext) _ToolStartedEvent(ctx context.Context, sel ast.Selec
 		case "parentMessageId":
 			out.Values[i] = ec._ToolStartedEvent_parentMessageId(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var toolUseImplementors = []string{"ToolUse"}
+
+func (ec *executionContext) _ToolUse(ctx context.Context, sel ast.SelectionSet, obj *model.ToolUse) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, toolUseImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ToolUse")
+		case "approval":
+			out.Values[i] = ec._ToolUse_approval(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
 		default:
@@ -24502,6 +28374,36 @@ func (ec *executionContext) marshalNApprovalCall2ᚕgithubᚗcomᚋharnessᚑeng
 	return ret
 }
 
+func (ec *executionContext) unmarshalNApprovalPolicy2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐApprovalPolicy(ctx context.Context, v any) (model.ApprovalPolicy, error) {
+	var res model.ApprovalPolicy
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNApprovalPolicy2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐApprovalPolicy(ctx context.Context, sel ast.SelectionSet, v model.ApprovalPolicy) graphql.Marshaler {
+	return v
+}
+
+func (ec *executionContext) marshalNAttachment2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAttachment(ctx context.Context, sel ast.SelectionSet, v model.Attachment) graphql.Marshaler {
+	return ec._Attachment(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNAttachment2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAttachmentᚄ(ctx context.Context, sel ast.SelectionSet, v []model.Attachment) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNAttachment2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAttachment(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
 func (ec *executionContext) unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx context.Context, v any) (model.AuthzType, error) {
 	var res model.AuthzType
 	err := res.UnmarshalGQL(v)
@@ -24555,6 +28457,46 @@ func (ec *executionContext) marshalNBusyPolicy2githubᚗcomᚋharnessᚑengine�
 	return v
 }
 
+func (ec *executionContext) marshalNCallDecision2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecision(ctx context.Context, sel ast.SelectionSet, v model.CallDecision) graphql.Marshaler {
+	return ec._CallDecision(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNCallDecision2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionᚄ(ctx context.Context, sel ast.SelectionSet, v []model.CallDecision) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCallDecision2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecision(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) unmarshalNCallDecisionInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionInput(ctx context.Context, v any) (model.CallDecisionInput, error) {
+	res, err := ec.unmarshalInputCallDecisionInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNCallVerdict2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallVerdict(ctx context.Context, v any) (model.CallVerdict, error) {
+	var res model.CallVerdict
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNCallVerdict2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallVerdict(ctx context.Context, sel ast.SelectionSet, v model.CallVerdict) graphql.Marshaler {
+	return v
+}
+
+func (ec *executionContext) unmarshalNCallVerdictInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallVerdictInput(ctx context.Context, v any) (model.CallVerdictInput, error) {
+	res, err := ec.unmarshalInputCallVerdictInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNCapabilityLevel2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCapabilityLevel(ctx context.Context, v any) (model.CapabilityLevel, error) {
 	var res model.CapabilityLevel
 	err := res.UnmarshalGQL(v)
@@ -24583,6 +28525,24 @@ func (ec *executionContext) unmarshalNDateTime2timeᚐTime(ctx context.Context, 
 func (ec *executionContext) marshalNDateTime2timeᚐTime(ctx context.Context, sel ast.SelectionSet, v time.Time) graphql.Marshaler {
 	_ = sel
 	res := scalar.MarshalDateTime(v)
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "DateTime!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNDateTime2ᚖtimeᚐTime(ctx context.Context, v any) (*time.Time, error) {
+	res, err := scalar.UnmarshalDateTime(v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNDateTime2ᚖtimeᚐTime(ctx context.Context, sel ast.SelectionSet, v *time.Time) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "DateTime!")
+		return graphql.Null
+	}
+	_ = sel
+	res := scalar.MarshalDateTime(*v)
 	if res == graphql.Null {
 		graphql.AddInvalidNullFromMarshaler(ctx, "DateTime!")
 	}
@@ -24750,6 +28710,19 @@ func (ec *executionContext) marshalNInt2int64(ctx context.Context, sel ast.Selec
 	return res
 }
 
+func (ec *executionContext) marshalNInterrupt2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterrupt(ctx context.Context, sel ast.SelectionSet, v model.Interrupt) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Interrupt!")
+		return graphql.Null
+	}
+	return ec._Interrupt(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNInterruptDecision2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptDecision(ctx context.Context, v any) (model.InterruptDecision, error) {
+	res, err := ec.unmarshalInputInterruptDecision(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNInterruptKind2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptKind(ctx context.Context, v any) (model.InterruptKind, error) {
 	var res model.InterruptKind
 	err := res.UnmarshalGQL(v)
@@ -24757,6 +28730,16 @@ func (ec *executionContext) unmarshalNInterruptKind2githubᚗcomᚋharnessᚑeng
 }
 
 func (ec *executionContext) marshalNInterruptKind2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptKind(ctx context.Context, sel ast.SelectionSet, v model.InterruptKind) graphql.Marshaler {
+	return v
+}
+
+func (ec *executionContext) unmarshalNInterruptStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx context.Context, v any) (model.InterruptStatus, error) {
+	var res model.InterruptStatus
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNInterruptStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx context.Context, sel ast.SelectionSet, v model.InterruptStatus) graphql.Marshaler {
 	return v
 }
 
@@ -24936,8 +28919,37 @@ func (ec *executionContext) unmarshalNPromptVariableInput2ᚕgithubᚗcomᚋharn
 	return res, nil
 }
 
+func (ec *executionContext) unmarshalNResumeRunInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐResumeRunInput(ctx context.Context, v any) (model.ResumeRunInput, error) {
+	res, err := ec.unmarshalInputResumeRunInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNResumeRunResult2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐResumeRunResult(ctx context.Context, sel ast.SelectionSet, v model.ResumeRunResult) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "ResumeRunResult!")
+		return graphql.Null
+	}
+	return ec._ResumeRunResult(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalNRun2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx context.Context, sel ast.SelectionSet, v model.Run) graphql.Marshaler {
 	return ec._Run(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNRun2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRunᚄ(ctx context.Context, sel ast.SelectionSet, v []model.Run) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRun2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
 }
 
 func (ec *executionContext) marshalNRun2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRun(ctx context.Context, sel ast.SelectionSet, v *model.Run) graphql.Marshaler {
@@ -25091,6 +29103,20 @@ func (ec *executionContext) marshalNSessionConnection2ᚖgithubᚗcomᚋharness�
 	return ec._SessionConnection(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalNSessionCursor2string(ctx context.Context, v any) (string, error) {
+	res, err := graphql.UnmarshalString(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNSessionCursor2string(ctx context.Context, sel ast.SelectionSet, v string) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(v)
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "SessionCursor!")
+	}
+	return res
+}
+
 func (ec *executionContext) marshalNSessionEdge2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionEdge(ctx context.Context, sel ast.SelectionSet, v model.SessionEdge) graphql.Marshaler {
 	return ec._SessionEdge(ctx, sel, &v)
 }
@@ -25109,6 +29135,24 @@ func (ec *executionContext) marshalNSessionEdge2ᚕgithubᚗcomᚋharnessᚑengi
 	}
 
 	return ret
+}
+
+func (ec *executionContext) marshalNSessionEventBatch2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionEventBatch(ctx context.Context, sel ast.SelectionSet, v *model.SessionEventBatch) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "SessionEventBatch!")
+		return graphql.Null
+	}
+	return ec._SessionEventBatch(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNSessionStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionStatus(ctx context.Context, v any) (model.SessionStatus, error) {
+	var res model.SessionStatus
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNSessionStatus2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐSessionStatus(ctx context.Context, sel ast.SelectionSet, v model.SessionStatus) graphql.Marshaler {
+	return v
 }
 
 func (ec *executionContext) unmarshalNStartRunInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐStartRunInput(ctx context.Context, v any) (model.StartRunInput, error) {
@@ -25183,6 +29227,10 @@ func (ec *executionContext) marshalNThreadDurability2githubᚗcomᚋharnessᚑen
 
 func (ec *executionContext) marshalNThreadState2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐThreadState(ctx context.Context, sel ast.SelectionSet, v model.ThreadState) graphql.Marshaler {
 	return ec._ThreadState(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNToolUse2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐToolUse(ctx context.Context, sel ast.SelectionSet, v model.ToolUse) graphql.Marshaler {
+	return ec._ToolUse(ctx, sel, &v)
 }
 
 func (ec *executionContext) marshalNUsage2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐUsage(ctx context.Context, sel ast.SelectionSet, v model.Usage) graphql.Marshaler {
@@ -25438,6 +29486,23 @@ func (ec *executionContext) marshalOBoolean2ᚖbool(ctx context.Context, sel ast
 	return res
 }
 
+func (ec *executionContext) unmarshalOCallDecisionInput2ᚕgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionInputᚄ(ctx context.Context, v any) ([]model.CallDecisionInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]model.CallDecisionInput, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNCallDecisionInput2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCallDecisionInput(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
 func (ec *executionContext) unmarshalOCapabilityLevel2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCapabilityLevel(ctx context.Context, v any) (*model.CapabilityLevel, error) {
 	if v == nil {
 		return nil, nil
@@ -25470,6 +29535,21 @@ func (ec *executionContext) marshalODateTime2ᚖtimeᚐTime(ctx context.Context,
 	_ = ctx
 	res := scalar.MarshalDateTime(*v)
 	return res
+}
+
+func (ec *executionContext) marshalODecision2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐDecision(ctx context.Context, sel ast.SelectionSet, v *model.Decision) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Decision(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOEditInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐEditInput(ctx context.Context, v any) (*model.EditInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputEditInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalOFloat2ᚖfloat64(ctx context.Context, v any) (*float64, error) {
@@ -25540,6 +29620,29 @@ func (ec *executionContext) marshalOInt2ᚖint64(ctx context.Context, sel ast.Se
 	return res
 }
 
+func (ec *executionContext) marshalOInterrupt2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterrupt(ctx context.Context, sel ast.SelectionSet, v model.Interrupt) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Interrupt(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOInterruptStatus2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx context.Context, v any) (*model.InterruptStatus, error) {
+	if v == nil {
+		return nil, nil
+	}
+	var res = new(model.InterruptStatus)
+	err := res.UnmarshalGQL(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOInterruptStatus2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐInterruptStatus(ctx context.Context, sel ast.SelectionSet, v *model.InterruptStatus) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return v
+}
+
 func (ec *executionContext) unmarshalOJSON2encodingᚋjsonᚐRawMessage(ctx context.Context, v any) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
@@ -25578,6 +29681,14 @@ func (ec *executionContext) unmarshalOPromptInput2ᚖgithubᚗcomᚋharnessᚑen
 		return nil, nil
 	}
 	res, err := ec.unmarshalInputPromptInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalORejectInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐRejectInput(ctx context.Context, v any) (*model.RejectInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputRejectInput(ctx, v)
 	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -25641,6 +29752,24 @@ func (ec *executionContext) marshalOSession2ᚖgithubᚗcomᚋharnessᚑengine�
 	return ec._Session(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalOSessionCursor2ᚖstring(ctx context.Context, v any) (*string, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := graphql.UnmarshalString(v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOSessionCursor2ᚖstring(ctx context.Context, sel ast.SelectionSet, v *string) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	_ = sel
+	_ = ctx
+	res := graphql.MarshalString(*v)
+	return res
+}
+
 func (ec *executionContext) unmarshalOString2ᚖstring(ctx context.Context, v any) (*string, error) {
 	if v == nil {
 		return nil, nil
@@ -25657,6 +29786,14 @@ func (ec *executionContext) marshalOString2ᚖstring(ctx context.Context, sel as
 	_ = ctx
 	res := graphql.MarshalString(*v)
 	return res
+}
+
+func (ec *executionContext) unmarshalOToolUseInput2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐToolUseInput(ctx context.Context, v any) (*model.ToolUseInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputToolUseInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) marshalOUsage2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐUsage(ctx context.Context, sel ast.SelectionSet, v *model.Usage) graphql.Marshaler {

@@ -100,6 +100,13 @@ func targetOf(ctx context.Context, field *graphql.FieldContext, obj any, typ mod
 	if objectID == "" {
 		return authz.Object{}, false, nil
 	}
+	if typ == model.AuthzTypeInterrupt {
+		runID, ok := id.RunOfInterrupt(objectID)
+		if !ok {
+			return authz.Object{}, false, problem.NotFoundf("run") // as for a run that is not there
+		}
+		return authz.Run(runID), true, nil
+	}
 	name, fixed := objectTypes[typ]
 	if !fixed {
 		prefix, _, _ := strings.Cut(objectID, "_")
@@ -160,6 +167,10 @@ func parentID(obj any, field string) (string, error) {
 			return obj.AgentID, nil
 		case "sessionId":
 			return obj.SessionID, nil
+		case "continuesId":
+			return deref(obj.ContinuesID), nil
+		case "continuedById":
+			return deref(obj.ContinuedByID), nil
 		}
 	case *model.SessionBusy:
 		if field == "activeRunId" {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/graph/model"
 )
@@ -17,7 +18,11 @@ func blueprintModel(b agent.Blueprint) model.Blueprint {
 		Harness: model.HarnessChoice{ID: optional(b.Harness.ID), ProfileID: optional(b.Harness.ProfileID), Options: b.Harness.Options},
 		Prompt:  model.Prompt{System: b.Prompt.System, Variables: []model.PromptVariable{}},
 		Model:   model.ModelChoice{Policy: model.ModelPolicy(b.Model.Policy), Provider: optional(b.Model.Provider), ID: optional(b.Model.ID)},
-		Limits:  model.RunLimits{MaxRunSeconds: optional(b.Limits.MaxRunSeconds)},
+		Tools:   model.ToolUse{Approval: model.ApprovalPolicy(b.Tools.Approval)},
+		Limits:  model.RunLimits{MaxRunSeconds: optional(b.Limits.MaxRunSeconds), InterruptSeconds: optional(b.Limits.InterruptSeconds)},
+	}
+	if m.Tools.Approval == "" {
+		m.Tools.Approval = model.ApprovalPolicySensitiveOnly
 	}
 	if m.Model.Policy == "" {
 		m.Model.Policy = model.ModelPolicyHarnessDefault
@@ -31,7 +36,7 @@ func blueprintModel(b agent.Blueprint) model.Blueprint {
 // blueprintOf reads a draft. Only what the engine cannot see any more is checked here: a variable given twice, a bound
 // given as the 0 that means none. The engine checks the rest.
 func blueprintOf(path string, in model.BlueprintInput) (agent.Blueprint, error) {
-	b := agent.Blueprint{Name: in.Name, Slug: in.Slug, Description: in.Description, Model: agent.Model{Policy: agent.ModelHarnessDefault}}
+	b := agent.Blueprint{Name: in.Name, Slug: in.Slug, Description: in.Description, Model: agent.Model{Policy: agent.ModelHarnessDefault}, Tools: agent.Tools{Approval: harness.ApproveSensitive}}
 	text := func(s *string) string {
 		if s == nil {
 			return ""
@@ -59,11 +64,28 @@ func blueprintOf(path string, in model.BlueprintInput) (agent.Blueprint, error) 
 	if m := in.Model; m != nil {
 		b.Model = agent.Model{Policy: agent.ModelPolicy(m.Policy), Provider: text(m.Provider), ID: text(m.ID)}
 	}
-	if l := in.Limits; l != nil && l.MaxRunSeconds != nil {
-		if *l.MaxRunSeconds < 1 {
-			return b, problem.Field(path+".limits.maxRunSeconds", "must be from 1 to %d", agent.MaxRunSeconds)
+	if t := in.Tools; t != nil {
+		b.Tools.Approval = harness.ApprovalPolicy(t.Approval)
+	}
+	if l := in.Limits; l != nil {
+		var err error
+		if b.Limits.MaxRunSeconds, err = limitFrom(path+".limits.maxRunSeconds", l.MaxRunSeconds); err != nil {
+			return b, err
 		}
-		b.Limits.MaxRunSeconds = *l.MaxRunSeconds
+		if b.Limits.InterruptSeconds, err = limitFrom(path+".limits.interruptSeconds", l.InterruptSeconds); err != nil {
+			return b, err
+		}
 	}
 	return b, nil
+}
+
+// limitFrom reads a bound that may be absent.
+func limitFrom(path string, seconds *int64) (int64, error) {
+	switch {
+	case seconds == nil:
+		return 0, nil
+	case *seconds < 1:
+		return 0, problem.Field(path, "must be 1 or more; leave it out for the operator's default")
+	}
+	return *seconds, nil
 }

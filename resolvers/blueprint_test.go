@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/graph/model"
 )
@@ -22,7 +23,11 @@ func TestBlueprintRoundTrips(t *testing.T) {
 			Harness: agent.Harness{ID: rapid.SampledFrom([]string{"", "scripted", "gone"}).Draw(t, "harness"), ProfileID: rapid.SampledFrom([]string{"", "fast"}).Draw(t, "profile")},
 			Prompt:  agent.Prompt{System: text.Draw(t, "system"), Variables: rapid.MapOfN(rapid.StringMatching(`[a-z]{1,5}`), text, 1, 4).Draw(t, "variables")},
 			Model:   agent.Model{Policy: rapid.SampledFrom([]agent.ModelPolicy{agent.ModelHarnessDefault, agent.ModelConfigured}).Draw(t, "policy"), Provider: text.Draw(t, "provider"), ID: text.Draw(t, "model")},
-			Limits:  agent.Limits{MaxRunSeconds: int64(rapid.IntRange(0, agent.MaxRunSeconds).Draw(t, "seconds"))},
+			Tools:   agent.Tools{Approval: rapid.SampledFrom([]harness.ApprovalPolicy{harness.ApproveNever, harness.ApproveSensitive, harness.ApproveAlways}).Draw(t, "approval")},
+			Limits: agent.Limits{
+				MaxRunSeconds:    int64(rapid.IntRange(0, agent.MaxRunSeconds).Draw(t, "seconds")),
+				InterruptSeconds: int64(rapid.IntRange(0, 2_592_000).Draw(t, "interrupt seconds")),
+			},
 		}
 		if rapid.Bool().Draw(t, "options") {
 			b.Harness.Options = json.RawMessage(`{"temperature":0.5,"nested":{"a":[1,2]}}`)
@@ -53,7 +58,7 @@ func TestBlueprintInputHasTheOutputsFields(t *testing.T) {
 	s := schemaOf()
 	for out, in := range map[string]string{
 		"Blueprint": "BlueprintInput", "HarnessChoice": "HarnessChoiceInput", "Prompt": "PromptInput",
-		"PromptVariable": "PromptVariableInput", "ModelChoice": "ModelChoiceInput", "RunLimits": "RunLimitsInput",
+		"PromptVariable": "PromptVariableInput", "ModelChoice": "ModelChoiceInput", "RunLimits": "RunLimitsInput", "ToolUse": "ToolUseInput",
 	} {
 		have := s.Types[in].Fields
 		for _, f := range s.Types[out].Fields {
@@ -73,9 +78,10 @@ func TestBlueprintInputIsRefusedWithItsField(t *testing.T) {
 		in    model.BlueprintInput
 		field string
 	}{
-		"variable twice": {model.BlueprintInput{Prompt: &model.PromptInput{Variables: []model.PromptVariableInput{{Name: "a"}, {Name: "a"}}}}, "input.draft.prompt.variables[1].name"},
-		"many variables": {model.BlueprintInput{Prompt: &model.PromptInput{Variables: many}}, "input.draft.prompt.variables"},
-		"zero seconds":   {model.BlueprintInput{Limits: &model.RunLimitsInput{MaxRunSeconds: new(int64)}}, "input.draft.limits.maxRunSeconds"},
+		"variable twice":    {model.BlueprintInput{Prompt: &model.PromptInput{Variables: []model.PromptVariableInput{{Name: "a"}, {Name: "a"}}}}, "input.draft.prompt.variables[1].name"},
+		"many variables":    {model.BlueprintInput{Prompt: &model.PromptInput{Variables: many}}, "input.draft.prompt.variables"},
+		"no time to decide": {model.BlueprintInput{Limits: &model.RunLimitsInput{InterruptSeconds: new(int64)}}, "input.draft.limits.interruptSeconds"},
+		"zero seconds":      {model.BlueprintInput{Limits: &model.RunLimitsInput{MaxRunSeconds: new(int64)}}, "input.draft.limits.maxRunSeconds"},
 	} {
 		_, err := blueprintOf("input.draft", c.in)
 		p, ok := problem.As(err)

@@ -188,7 +188,7 @@ func fieldModels(fields []event.FormField) []model.FormField {
 func callModels(calls []event.ApprovalCall) []model.ApprovalCall {
 	ms := make([]model.ApprovalCall, len(calls))
 	for i, c := range calls {
-		ms[i] = model.ApprovalCall{ToolCallID: c.ToolCallID, Name: c.Name, Arguments: c.Arguments, Allowed: append([]string{}, c.Allowed...)}
+		ms[i] = model.ApprovalCall{ToolCallID: c.ToolCallID, Name: c.Name, Arguments: c.Arguments, Allowed: append([]string{}, c.Allowed...), Schema: c.Schema}
 	}
 	return ms
 }

@@ -44,10 +44,18 @@ func TestEveryEventIsShownWhole(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", d.Type(), err)
 		}
-		if m.GetRunID() != "run_1" || m.GetSequence() != 9 || !m.GetTime().Equal(at) || m.GetType() != string(d.Type()) || len(m.GetNamespace()) != 1 {
+		var envelope struct {
+			RunID     string `json:"runId"`
+			Sequence  int64
+			Time      time.Time
+			Type      string
+			Namespace []string
+		}
+		remarshal(t, m, &envelope)
+		if envelope.RunID != "run_1" || envelope.Sequence != 9 || !envelope.Time.Equal(at) || envelope.Type != string(d.Type()) || len(envelope.Namespace) != 1 {
 			t.Errorf("%s: envelope %+v", d.Type(), m)
 		}
-		shownTypes[m.GetType()] = true
+		shownTypes[envelope.Type] = true
 		var have, want map[string]any
 		remarshal(t, m, &have)
 		remarshal(t, d, &want)

@@ -1,7 +1,6 @@
 package resolvers
 
 import (
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -66,6 +65,20 @@ func printable(s string) bool {
 	return true
 }
 
+// checkProse refuses what no harness should be fed: invalid UTF-8, and control characters other than tabs and line
+// breaks.
+func checkProse(path, s string) error {
+	if !utf8.ValidString(s) {
+		return problem.Field(path, "is not valid UTF-8")
+	}
+	for _, c := range s {
+		if unicode.IsControl(c) && c != '\t' && c != '\n' && c != '\r' {
+			return problem.Field(path, "holds the control character %U", c)
+		}
+	}
+	return nil
+}
+
 // optional is nil for the zero value, for fields that are null when unknown.
 func optional[T comparable](v T) *T {
 	var zero T
@@ -73,11 +86,4 @@ func optional[T comparable](v T) *T {
 		return nil
 	}
 	return &v
-}
-
-// unsupported refuses an input whose meaning is defined but not built, and names its field.
-func unsupported(path, format string, args ...any) error {
-	p := problem.New(problem.CapabilityUnsupported, format, args...)
-	p.Field = strings.Split(path, ".")
-	return p
 }

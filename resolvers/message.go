@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/graph/model"
 )
 
@@ -16,8 +17,8 @@ type place struct{ ord, index int64 }
 
 func (p place) after(o place) bool { return p.ord > o.ord || (p.ord == o.ord && p.index > o.index) }
 
-// Messages folds the transcript of the current epoch: what the person said, and what the agent answered in runs that
-// have ended.
+// Messages folds the transcript of the current epoch: what the person said and decided, and what the agent answered in
+// runs that have ended.
 func (s sessions) Messages(ctx context.Context, obj *model.Session, first int64, after *string) (*model.MessageConnection, error) {
 	size, err := checkFirst(first, maxFirst)
 	if err != nil {
@@ -46,7 +47,11 @@ func (s sessions) Messages(ctx context.Context, obj *model.Session, first int64,
 		}
 		for _, r := range rs {
 			afterOrd = r.Ord
-			for i, m := range messagesOf(r) {
+			ms, err := s.messagesOf(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			for i, m := range ms {
 				at := place{r.Ord, int64(i)}
 				if !at.after(from) {
 					continue
@@ -68,12 +73,28 @@ func (s sessions) Messages(ctx context.Context, obj *model.Session, first int64,
 	return conn, nil
 }
 
-// messagesOf is one run's part of the transcript.
-func messagesOf(r run.Run) []model.Message {
-	ms := make([]model.Message, 0, 1+len(r.Output))
-	ms = append(ms, model.Message{ID: r.ID + ":input", RunID: r.ID, Role: model.MessageRoleUser, Text: r.Input.Text})
-	for _, m := range r.Output {
-		ms = append(ms, model.Message{ID: r.ID + ":" + m.ID, RunID: r.ID, Role: model.MessageRoleAssistant, Text: m.Text})
+// messagesOf is one run's part of the transcript. It grows at its end only, so that a place in it stays. A decision
+// stands at the head of the run that goes on from it; an interrupt that nobody decided, at the end of the run it ended.
+func (r *Root) messagesOf(ctx context.Context, doc run.Run) ([]model.Message, error) {
+	ms := make([]model.Message, 0, 2+len(doc.Output))
+	say := func(id string, role model.MessageRole, text string) *model.Message {
+		ms = append(ms, model.Message{ID: doc.ID + ":" + id, RunID: doc.ID, Role: role, Text: text, Attachments: []model.Attachment{}})
+		return &ms[len(ms)-1]
 	}
-	return ms
+	head := say("input", model.MessageRoleUser, doc.Input.Text)
+	head.Attachments = attachmentModels(doc.Input.Attachments)
+	var err error
+	if head.Decision, err = r.continuationOf(ctx, doc); err != nil {
+		return nil, err
+	}
+	for _, m := range doc.Output {
+		say(m.ID, model.MessageRoleAssistant, m.Text)
+	}
+	if i := doc.Interrupt; i != nil && i.Settled != "" && i.Settled != session.Resumed {
+		tail := say("decision", model.MessageRoleUser, "")
+		if tail.Decision, err = r.decisionOf(ctx, doc, nil); err != nil {
+			return nil, err
+		}
+	}
+	return ms, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/catalog"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
@@ -49,9 +50,10 @@ type Runs interface {
 	SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]run.Run, error)
 }
 
-// Control starts, cancels and clears; see run.Coordinator.
+// Control starts, resumes, cancels and clears; see run.Coordinator.
 type Control interface {
 	Start(ctx context.Context, req run.StartRequest) (run.Run, error)
+	Resume(ctx context.Context, req run.ResumeRequest) (run.ResumeResult, error)
 	Cancel(ctx context.Context, runID string) (run.Run, error)
 	Clear(ctx context.Context, sessionID string) (session.Binding, error)
 }
@@ -65,4 +67,19 @@ type Events interface {
 // Hub follows a run's log; see event.Hub.
 type Hub interface {
 	Subscribe(runID string, after int64) *event.Subscription
+}
+
+// Feed follows the runs of a session; see run.SessionFeed.
+type Feed interface {
+	Subscribe(sessionID string, after run.SessionCursor) *run.SessionReader
+}
+
+// Changes tells which sessions of a subject change; see session.Changes.
+type Changes interface {
+	Subscribe(ctx context.Context, environment, subject string) (*session.Subscription, error)
+}
+
+// Files finds the caller's attachments; see file.Service.
+type Files interface {
+	Check(ctx context.Context, caller authz.Caller, path string, ids []string) ([]file.Attachment, error)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/harness-engine/harness-engine/graph"
 )
 
-// Options are what the API is made of. All but Logger and Limits are required.
+// Options are what the API is made of. All but Files, Logger and Limits are required.
 type Options struct {
 	Guard    Guard
 	Agents   Agents
@@ -21,6 +21,9 @@ type Options struct {
 	Control  Control
 	Events   Events
 	Hub      Hub
+	Feed     Feed
+	Changes  Changes
+	Files    Files // nil: messages have no attachments
 	Limits   Limits
 	Logger   *slog.Logger // nil: slog.Default()
 }
@@ -48,7 +51,7 @@ type Root struct {
 
 // New returns the resolvers. It fails when a required option is missing.
 func New(o Options) (*Root, error) {
-	for _, part := range []any{o.Guard, o.Agents, o.Catalog, o.Sessions, o.Runs, o.Control, o.Events, o.Hub} {
+	for _, part := range []any{o.Guard, o.Agents, o.Catalog, o.Sessions, o.Runs, o.Control, o.Events, o.Hub, o.Feed, o.Changes} {
 		if part == nil {
 			return nil, errors.New("resolvers: a required option is missing")
 		}
@@ -76,6 +79,12 @@ func (r *Root) Agent() graph.AgentResolver               { return agents{r} }
 func (r *Root) Session() graph.SessionResolver           { return sessions{r} }
 func (r *Root) Run() graph.RunResolver                   { return runs{r} }
 func (r *Root) SessionBusy() graph.SessionBusyResolver   { return busySessions{r} }
+func (r *Root) FormInterrupt() graph.FormInterruptResolver {
+	return formInterrupts{r}
+}
+func (r *Root) ToolApprovalInterrupt() graph.ToolApprovalInterruptResolver {
+	return approvalInterrupts{r}
+}
 
 type (
 	queries       struct{ *Root }
@@ -86,4 +95,7 @@ type (
 	sessions      struct{ *Root }
 	runs          struct{ *Root }
 	busySessions  struct{ *Root }
+
+	formInterrupts     struct{ *Root }
+	approvalInterrupts struct{ *Root }
 )

@@ -117,15 +117,16 @@ func (m mutations) StartRun(ctx context.Context, input model.StartRunInput) (mod
 	if err != nil {
 		return nil, err
 	}
-	if input.BusyPolicy != model.BusyPolicyReject {
-		return nil, unsupported("input.busyPolicy", "busy policy %s is not available yet, use %s", input.BusyPolicy, model.BusyPolicyReject)
+	attached, err := m.attached(ctx, who, "input.message.attachments", input.Message.Attachments)
+	if err != nil {
+		return nil, err
 	}
 	started, err := m.Control.Start(ctx, run.StartRequest{
-		Caller: who, AgentID: input.AgentID, ConversationID: conversation, Text: input.Message.Text,
-		IdempotencyKey: key, Policy: run.BusyReject,
+		Caller: who, AgentID: input.AgentID, ConversationID: conversation, Text: input.Message.Text, Attachments: attached,
+		IdempotencyKey: key, Policy: run.BusyPolicy(input.BusyPolicy),
 	})
 	if err != nil {
-		if refused := startRefusal(err); refused != nil {
+		if refused, ok := refusalModel(err).(model.StartRunResult); ok {
 			return refused, nil
 		}
 		return nil, fmt.Errorf("failed to start a run of agent %s: %w", input.AgentID, err)
@@ -135,34 +136,6 @@ func (m mutations) StartRun(ctx context.Context, input model.StartRunInput) (mod
 		return nil, err
 	}
 	return model.StartRunSuccess{Run: *shown}, nil
-}
-
-// startRefusal makes a result of an error that has one in StartRunResult; nil otherwise.
-func startRefusal(err error) model.StartRunResult {
-	p, ok := problem.As(err)
-	if !ok || len(p.Field) > 0 {
-		return nil
-	}
-	code := string(p.Code)
-	switch p.Code {
-	case problem.SessionBusy:
-		busy := model.SessionBusy{Code: code, Message: p.Message}
-		if id, ok := p.Extra["activeRunId"].(string); ok {
-			busy.ActiveRunID = optional(id)
-		}
-		return busy
-	case problem.IdempotencyConflict:
-		return model.IdempotencyConflict{Code: code, Message: p.Message}
-	case problem.HarnessUnknown, problem.HarnessDisabled, problem.HarnessUnavailable, problem.CapabilityUnsupported:
-		return model.HarnessRefused{Code: code, Message: p.Message}
-	case problem.Capacity:
-		full := model.CapacityExhausted{Code: code, Message: p.Message}
-		if seconds, ok := p.Extra["retryAfter"].(int); ok {
-			full.RetryAfterSeconds = optional(int64(seconds))
-		}
-		return full
-	}
-	return nil
 }
 
 // CancelRun asks for the end of a run.
@@ -209,6 +182,23 @@ func (r runs) Session(ctx context.Context, obj *model.Run) (*model.Session, erro
 	return r.sessionEdge(ctx, obj.SessionID)
 }
 
+// QueuePosition is null unless the run waits in its session.
+func (r runs) QueuePosition(ctx context.Context, obj *model.Run) (*int64, error) {
+	if obj.Status != model.RunStatusQueued {
+		return nil, nil
+	}
+	b, err := r.loaders(ctx).session.Load(ctx, obj.SessionID)
+	if err != nil {
+		return nil, fmt.Errorf("failed to read session %s: %w", obj.SessionID, err)
+	}
+	for i, q := range b.Queue {
+		if q.Run == obj.ID {
+			return optional(int64(i + 1)), nil
+		}
+	}
+	return nil, nil
+}
+
 // runConnection makes a page of runs.
 func runConnection(page []run.Run, cursor func(run.Run) string, more, previous bool) (*model.RunConnection, error) {
 	conn := &model.RunConnection{Edges: make([]model.RunEdge, len(page))}
@@ -226,11 +216,17 @@ func runConnection(page []run.Run, cursor func(run.Run) string, more, previous b
 // runModel shows a run document and what its terminal event says.
 func runModel(r run.Run) (*model.Run, error) {
 	m := &model.Run{
-		ID: r.ID, Status: model.RunStatus(r.Status), Input: model.RunInput{Text: r.Input.Text},
+		ID: r.ID, Status: model.RunStatus(r.Status), Input: model.RunInput{Text: r.Input.Text, Attachments: attachmentModels(r.Input.Attachments)},
 		Output: make([]model.RunOutput, len(r.Output)), Isolation: optional(string(r.Isolation)),
 		LastSequence: r.LastSequence, AgentID: r.AgentID, AgentVersion: optional(r.AgentVersion),
 		HarnessID: optional(r.Harness), SessionID: r.SessionID, CancelReason: optional(string(r.CancelReason)),
-		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+		Ord: optional(r.Ord), Epoch: optional(r.Epoch), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+	}
+	if r.Continues != nil {
+		m.ContinuesID = &r.Continues.Run
+	}
+	if r.Interrupt != nil {
+		m.ContinuedByID = optional(r.Interrupt.ResumedBy)
 	}
 	for i, o := range r.Output {
 		m.Output[i] = model.RunOutput{ID: o.ID, Text: o.Text}

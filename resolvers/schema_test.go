@@ -20,16 +20,18 @@ import (
 var protectedTypes = map[string]bool{
 	"Agent": true, "AgentVersion": true, "Blueprint": true, "Session": true, "Message": true, "Run": true, "RunEvent": true,
 	"RunEventBatch": true, "RunEventPage": true, "Harness": true, "Node": true,
+	"Interrupt": true, "FormInterrupt": true, "ToolApprovalInterrupt": true, "SessionEventBatch": true,
 	"AgentConnection": true, "AgentVersionConnection": true, "SessionConnection": true, "RunConnection": true, "MessageConnection": true,
 }
 
 // permissionsOf lists what may be asked of each AuthzType.
 var permissionsOf = map[string][]string{
-	"PLATFORM": {authz.CanList, authz.CanCreateAgent, authz.CanIntrospect},
-	"AGENT":    {authz.CanView, authz.CanViewConfig, authz.CanEdit, authz.CanUse, authz.CanDelete, authz.CanShare},
-	"SESSION":  {authz.CanView, authz.CanRun, authz.CanClear},
-	"RUN":      {authz.CanView, authz.CanCancel},
-	"NODE":     {authz.CanView},
+	"PLATFORM":  {authz.CanList, authz.CanCreateAgent, authz.CanIntrospect, authz.CanAttach},
+	"AGENT":     {authz.CanView, authz.CanViewConfig, authz.CanEdit, authz.CanUse, authz.CanDelete, authz.CanShare},
+	"SESSION":   {authz.CanView, authz.CanRun, authz.CanClear},
+	"RUN":       {authz.CanView, authz.CanCancel},
+	"INTERRUPT": {authz.CanResume},
+	"NODE":      {authz.CanView},
 }
 
 func schemaOf() *ast.Schema { return graph.NewExecutableSchema(graph.Config{}).Schema() }
@@ -173,7 +175,7 @@ func TestEverythingIsDescribed(t *testing.T) {
 var parentSamples = map[string]any{
 	"Agent":       &model.Agent{ID: "agt_1"},
 	"Session":     &model.Session{ID: "ses_1", AgentID: "agt_1", ActiveRunID: optional("run_1")},
-	"Run":         &model.Run{ID: "run_1", AgentID: "agt_1", SessionID: "ses_1"},
+	"Run":         &model.Run{ID: "run_1", AgentID: "agt_1", SessionID: "ses_1", ContinuesID: optional("run_0"), ContinuedByID: optional("run_2")},
 	"SessionBusy": &model.SessionBusy{ActiveRunID: optional("run_1")},
 }
 

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/graph/model"
 )
 
 const sessionList = "sessions"
+
+// maxAtOnce is how many runs of a session can be under way at once: the active one and those that wait.
+const maxAtOnce = 1 + session.MaxQueue
 
 // Session reads one session.
 func (q queries) Session(ctx context.Context, id string) (*model.Session, error) {
@@ -26,7 +31,7 @@ func (r *Root) sessionByID(ctx context.Context, id string) (*model.Session, erro
 	if err != nil {
 		return nil, fmt.Errorf("failed to read session %s: %w", id, err)
 	}
-	return sessionModel(b), nil
+	return sessionModel(b)
 }
 
 // Sessions pages the viewer's sessions by owner and shows those that the viewer may see.
@@ -69,7 +74,11 @@ func (q queries) Sessions(ctx context.Context, agentID *string, first int64, aft
 	}
 	conn := &model.SessionConnection{Edges: make([]model.SessionEdge, len(page))}
 	for i, b := range page {
-		conn.Edges[i] = model.SessionEdge{Cursor: encodeCursor(sessionList, b.ID), Node: *sessionModel(b)}
+		shown, err := sessionModel(b)
+		if err != nil {
+			return nil, err
+		}
+		conn.Edges[i] = model.SessionEdge{Cursor: encodeCursor(sessionList, b.ID), Node: *shown}
 	}
 	conn.PageInfo = connectionInfo(conn.Edges, func(e model.SessionEdge) string { return e.Cursor }, more, after != nil)
 	if more && last != nil {
@@ -84,7 +93,7 @@ func (m mutations) ClearSession(ctx context.Context, sessionID string) (*model.S
 	if err != nil {
 		return nil, fmt.Errorf("failed to clear session %s: %w", sessionID, err)
 	}
-	return sessionModel(b), nil
+	return sessionModel(b)
 }
 
 // Agent is null when the agent is gone.
@@ -102,6 +111,42 @@ func (s sessions) ActiveRun(ctx context.Context, obj *model.Session) (*model.Run
 	return s.runEdge(ctx, obj.ActiveRunID)
 }
 
+// Queue leaves out runs that are gone.
+func (s sessions) Queue(ctx context.Context, obj *model.Session) ([]model.Run, error) {
+	queue := make([]model.Run, 0, len(obj.QueueIDs))
+	for _, id := range obj.QueueIDs {
+		r, err := s.runEdge(ctx, &id)
+		if err != nil {
+			return nil, err
+		}
+		if r != nil {
+			queue = append(queue, *r)
+		}
+	}
+	return queue, nil
+}
+
+// LastActivity is read off the newest run.
+func (s sessions) LastActivity(ctx context.Context, obj *model.Session) (*time.Time, error) {
+	b, err := s.loaders(ctx).session.Load(ctx, obj.ID)
+	if err != nil {
+		return nil, fmt.Errorf("failed to read session %s: %w", obj.ID, err)
+	}
+	newest, err := s.Root.Runs.Runs(ctx, run.Filter{Environment: b.Key.Environment, Subject: b.Key.Subject, SessionID: b.ID}, run.Position{}, maxAtOnce)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list runs of session %s: %w", obj.ID, err)
+	}
+	at := b.CreatedAt
+	for _, r := range newest {
+		for _, t := range []*time.Time{&r.CreatedAt, r.StartedAt, r.EndedAt} {
+			if t != nil && t.After(at) {
+				at = *t
+			}
+		}
+	}
+	return &at, nil
+}
+
 // sessionEdge reads a session that may be gone.
 func (r *Root) sessionEdge(ctx context.Context, id string) (*model.Session, error) {
 	s, err := r.sessionByID(ctx, id)
@@ -111,16 +156,36 @@ func (r *Root) sessionEdge(ctx context.Context, id string) (*model.Session, erro
 	return s, err
 }
 
-func sessionModel(b session.Binding) *model.Session {
+func sessionModel(b session.Binding) (*model.Session, error) {
 	s := &model.Session{
 		ID: b.ID, ConversationID: b.Key.ConversationID, AgentID: b.Key.AgentID,
 		AgentVersion: optional(b.AgentVersion), HarnessID: optional(b.Harness),
-		Epoch: b.Epoch, CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
+		Epoch: b.Epoch, Status: sessionStatus(b), CreatedAt: b.CreatedAt, UpdatedAt: b.UpdatedAt,
 	}
 	if b.Active != nil {
 		s.ActiveRunID = &b.Active.Run
 	}
-	return s
+	for _, q := range b.Queue {
+		s.QueueIDs = append(s.QueueIDs, q.Run)
+	}
+	pending, err := pendingModel(b.Pending)
+	if err != nil {
+		return nil, err
+	}
+	s.PendingInterrupt = pending
+	return s, nil
+}
+
+func sessionStatus(b session.Binding) model.SessionStatus {
+	switch {
+	case b.Draining != "":
+		return model.SessionStatusClearing
+	case b.Active != nil:
+		return model.SessionStatusRunning
+	case b.Pending != nil:
+		return model.SessionStatusInterrupted
+	}
+	return model.SessionStatusIdle
 }
 
 // connectionInfo is pageInfo for a page's edges.

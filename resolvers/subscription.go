@@ -16,86 +16,99 @@ import (
 // recheckPause is how long a held stream waits before it asks again.
 const recheckPause = 500 * time.Millisecond
 
-// RunEvents follows a run's log. The channel is closed after the terminal event; any other end is an error of the
-// stream.
-func (s subscriptions) RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error) {
-	if err := checkSequence("after", after); err != nil {
-		return nil, err
+// lease is the permission that a stream delivers under, and the moment until which it may.
+type lease struct {
+	*Root
+	permission string
+	object     authz.Object
+	until      time.Time
+}
+
+// grant asks for the permission for the first time.
+func (r *Root) grant(ctx context.Context, permission string, object authz.Object) (*lease, error) {
+	l := &lease{Root: r, permission: permission, object: object}
+	return l, l.renew(ctx)
+}
+
+// renew asks whether the caller still has the permission. While there is no answer nothing is delivered; the stream ends
+// when that lasts longer than Limits.HoldFor.
+func (l *lease) renew(ctx context.Context) error {
+	giveUp := time.Now().Add(l.Limits.HoldFor)
+	for {
+		until, err := l.Guard.Recheck(ctx, l.permission, l.object)
+		switch {
+		case err == nil:
+			l.until = until
+			return nil
+		case problem.Is(err, problem.NotFound), problem.Is(err, problem.Forbidden):
+			return problem.New(problem.Forbidden, "the permission to read this %s has ended", l.object.Type).Because(err)
+		case !problem.Is(err, problem.AuthorizationUnavailable), time.Now().After(giveUp):
+			return fmt.Errorf("failed to renew the permission on %s: %w", l.object, err)
+		}
+		pause := time.NewTimer(recheckPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-pause.C:
+		}
 	}
-	until, err := s.renew(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	out := make(chan *model.RunEventBatch)
+}
+
+// stream runs one subscription: it sends what next gives, as long as the permission lasts, until next gives io.EOF.
+// Any other end is an error of the stream. Whatever next holds is let go by done, which may be nil.
+func stream[T any](ctx context.Context, l *lease, next func(context.Context) (T, error), done func()) <-chan T {
+	out := make(chan T)
 	go func() {
 		defer close(out)
 		defer func() {
 			if p := recover(); p != nil {
-				endStream(ctx, s.Present(ctx, s.Recover(ctx, p)))
+				endStream(ctx, l.Present(ctx, l.Recover(ctx, p)))
 			}
 		}()
-		f := follower{Root: s.Root, runID: runID, until: until, out: out}
-		if err := f.follow(ctx, s.Hub.Subscribe(runID, after)); err != nil && ctx.Err() == nil {
-			endStream(ctx, s.Present(ctx, err))
+		if done != nil {
+			defer done()
+		}
+		for {
+			item, err := waitFor(ctx, l, next)
+			if err == nil {
+				err = send(ctx, l, out, item)
+			}
+			switch {
+			case err == nil:
+				continue
+			case !errors.Is(err, io.EOF) && ctx.Err() == nil:
+				endStream(ctx, l.Present(ctx, err))
+			}
+			return
 		}
 	}()
-	return out, nil
+	return out
 }
 
-// follower brings one run's events to one subscriber. It delivers only until the moment that the last check allows.
-type follower struct {
-	*Root
-	runID string
-	until time.Time
-	out   chan<- *model.RunEventBatch
-}
-
-// follow returns nil after the terminal event.
-func (f *follower) follow(ctx context.Context, sub *event.Subscription) error {
+// waitFor waits for the next item; while it waits it renews the permission whenever that runs out.
+func waitFor[T any](ctx context.Context, l *lease, next func(context.Context) (T, error)) (T, error) {
 	for {
-		delivery, err := f.next(ctx, sub)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		batch := &model.RunEventBatch{Events: make([]model.RunEvent, len(delivery.Events)), Through: delivery.Through, CaughtUp: delivery.CaughtUp}
-		for i, e := range delivery.Events {
-			if batch.Events[i], err = eventModel(e); err != nil {
-				return err
-			}
-		}
-		if err := f.send(ctx, batch); err != nil {
-			return err
-		}
-	}
-}
-
-// next waits for events; while it waits it renews the permission whenever that runs out.
-func (f *follower) next(ctx context.Context, sub *event.Subscription) (event.Delivery, error) {
-	for {
-		waiting, cancel := context.WithDeadline(ctx, f.until)
-		delivery, err := sub.Next(waiting, f.Limits.BatchEvents)
+		waiting, cancel := context.WithDeadline(ctx, l.until)
+		item, err := next(waiting)
 		idle := waiting.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil || !idle || !errors.Is(err, context.DeadlineExceeded) {
-			return delivery, err
+			return item, err
 		}
-		if f.until, err = f.renew(ctx, f.runID); err != nil {
-			return event.Delivery{}, err
+		if err := l.renew(ctx); err != nil {
+			return item, err
 		}
 	}
 }
 
-// send hands the batch over while the permission lasts, however slow the subscriber is.
-func (f *follower) send(ctx context.Context, batch *model.RunEventBatch) error {
+// send hands the item over while the permission lasts, however slow the subscriber is.
+func send[T any](ctx context.Context, l *lease, out chan<- T, item T) error {
 	for {
-		left := time.Until(f.until)
-		if left > 0 {
+		if left := time.Until(l.until); left > 0 {
 			timer := time.NewTimer(left)
 			select {
-			case f.out <- batch:
+			case out <- item:
 				timer.Stop()
 				return nil
 			case <-ctx.Done():
@@ -104,33 +117,38 @@ func (f *follower) send(ctx context.Context, batch *model.RunEventBatch) error {
 			case <-timer.C:
 			}
 		}
-		var err error
-		if f.until, err = f.renew(ctx, f.runID); err != nil {
+		if err := l.renew(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// renew asks whether the caller may still view the run. While there is no answer nothing is delivered; the stream ends
-// when that lasts longer than Limits.HoldFor.
-func (r *Root) renew(ctx context.Context, runID string) (time.Time, error) {
-	giveUp := time.Now().Add(r.Limits.HoldFor)
-	for {
-		until, err := r.Guard.Recheck(ctx, authz.CanView, authz.Run(runID))
-		switch {
-		case err == nil:
-			return until, nil
-		case problem.Is(err, problem.NotFound):
-			return time.Time{}, problem.New(problem.Forbidden, "the permission to view this run has ended").Because(err)
-		case !problem.Is(err, problem.AuthorizationUnavailable), time.Now().After(giveUp):
-			return time.Time{}, fmt.Errorf("failed to renew the permission on run %s: %w", runID, err)
+// RunEvents follows a run's log. The channel is closed after the terminal event.
+func (s subscriptions) RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error) {
+	if err := checkSequence("after", after); err != nil {
+		return nil, err
+	}
+	l, err := s.grant(ctx, authz.CanView, authz.Run(runID))
+	if err != nil {
+		return nil, err
+	}
+	sub := s.Hub.Subscribe(runID, after)
+	return stream(ctx, l, func(ctx context.Context) (*model.RunEventBatch, error) {
+		d, err := sub.Next(ctx, s.Limits.BatchEvents)
+		if err != nil {
+			return nil, err
 		}
-		pause := time.NewTimer(recheckPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return time.Time{}, ctx.Err()
-		case <-pause.C:
+		events, err := eventModels(d.Events)
+		return &model.RunEventBatch{Events: events, Through: d.Through, CaughtUp: d.CaughtUp}, err
+	}, nil), nil
+}
+
+func eventModels(events []event.Event) (_ []model.RunEvent, err error) {
+	ms := make([]model.RunEvent, len(events))
+	for i, e := range events {
+		if ms[i], err = eventModel(e); err != nil {
+			return nil, err
 		}
 	}
+	return ms, nil
 }

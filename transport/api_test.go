@@ -172,11 +172,6 @@ func TestRunsFromStartToCancel(t *testing.T) {
 		r.at("startRun", "activeRunId") != runID || r.at("startRun", "activeRun", "id") != runID {
 		t.Errorf("busy: %v", r.Data)
 	}
-	second["busyPolicy"] = "ENQUEUE"
-	if r := w.ask("alice", startRun, vars{"input": second}); r.code() != "CAPABILITY_UNSUPPORTED" || r.field() != "input.busyPolicy" {
-		t.Errorf("enqueue: %+v", r)
-	}
-
 	r = w.must("alice", `query($r: ID!, $s: ID!) { run(id: $r) { status agent { id } session { id } harness { id } agentVersion events { events { sequence } through hasMore } }
 		session(id: $s) { conversationId epoch activeRunId activeRun { id } messages { edges { node { role text runId } } } runs { edges { node { id } } } }
 		runs(filter: {sessionId: $s}) { edges { node { id } } } sessions(agentId: "`+a+`") { edges { node { id } } } node(id: $r) { id ... on Run { status } } }`, vars{"r": runID, "s": sessionID})

@@ -31,7 +31,7 @@ func (t *turn) say(data ...event.Data) {
 }
 
 func (*host) Reserve(b harness.Binding) string { return "worker-" + b.SessionID }
-func (h *host) Start(context.Context, harness.Binding, int64, string, harness.Construction) (harness.Runtime, error) {
+func (h *host) Start(context.Context, harness.Binding, int64, string, harness.Construction, *harness.Snapshot) (harness.Runtime, error) {
 	return h, nil
 }
 func (h *host) Attach(context.Context, harness.Binding, int64, string) (harness.Runtime, error) {

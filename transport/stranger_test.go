@@ -4,38 +4,42 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/graph"
 )
 
 // entries are the operations of every root field with @authz, about what belongs to alice. $agent, $session and $run
 // are put in.
 var entries = map[string]string{
-	"Query.harnesses":         `{ harnesses { id } }`,
-	"Query.harness":           `{ harness(id: "scripted") { id } }`,
-	"Query.catalogRevision":   `{ catalogRevision }`,
-	"Query.agents":            `{ agents { edges { node { id } } } }`,
-	"Query.agent":             `{ agent(id: "$agent") { id name } }`,
-	"Query.validateAgent":     `{ validateAgent(draft: {name: "n", slug: "s"}, requestId: "r", agentId: "$agent") { valid } }`,
-	"Query.sessions":          `{ sessions { edges { node { id } } } }`,
-	"Query.session":           `{ session(id: "$session") { id } }`,
-	"Query.runs":              `{ runs { edges { node { id } } } }`,
-	"Query.run":               `{ run(id: "$run") { id events { through } } }`,
-	"Query.node":              `{ node(id: "$run") { id } }`,
-	"Mutation.saveAgent":      `mutation { saveAgent(input: {agentId: "$agent", expectedRevision: 2, draft: {name: "n", slug: "s"}}) { __typename } }`,
-	"Mutation.startRun":       `mutation { startRun(input: {agentId: "$agent", message: {text: "hi"}}) { __typename } }`,
-	"Mutation.cancelRun":      `mutation { cancelRun(runId: "$run") { id } }`,
-	"Mutation.clearSession":   `mutation { clearSession(sessionId: "$session") { id } }`,
-	"Subscription.runEvents":  `subscription { runEvents(runId: "$run") { through } }`,
-	"Query.node agent":        `{ node(id: "$agent") { id } }`,
-	"Query.node session":      `{ node(id: "$session") { id } }`,
-	"Query.validateAgent new": `{ validateAgent(draft: {name: "n", slug: "s"}, requestId: "r") { valid } }`,
-	"Mutation.saveAgent new":  `mutation { saveAgent(input: {draft: {name: "n", slug: "s"}}) { __typename } }`,
+	"Query.harnesses":             `{ harnesses { id } }`,
+	"Query.harness":               `{ harness(id: "scripted") { id } }`,
+	"Query.catalogRevision":       `{ catalogRevision }`,
+	"Query.agents":                `{ agents { edges { node { id } } } }`,
+	"Query.agent":                 `{ agent(id: "$agent") { id name } }`,
+	"Query.validateAgent":         `{ validateAgent(draft: {name: "n", slug: "s"}, requestId: "r", agentId: "$agent") { valid } }`,
+	"Query.sessions":              `{ sessions { edges { node { id } } } }`,
+	"Query.session":               `{ session(id: "$session") { id } }`,
+	"Query.runs":                  `{ runs { edges { node { id } } } }`,
+	"Query.run":                   `{ run(id: "$run") { id events { through } } }`,
+	"Query.node":                  `{ node(id: "$run") { id } }`,
+	"Mutation.saveAgent":          `mutation { saveAgent(input: {agentId: "$agent", expectedRevision: 2, draft: {name: "n", slug: "s"}}) { __typename } }`,
+	"Mutation.startRun":           `mutation { startRun(input: {agentId: "$agent", message: {text: "hi"}}) { __typename } }`,
+	"Mutation.cancelRun":          `mutation { cancelRun(runId: "$run") { id } }`,
+	"Mutation.clearSession":       `mutation { clearSession(sessionId: "$session") { id } }`,
+	"Mutation.resumeRun":          `mutation { resumeRun(input: {interruptId: "$interrupt", revision: 1, decision: {dismiss: true}}) { __typename } }`,
+	"Subscription.sessionEvents":  `subscription { sessionEvents(sessionId: "$session") { ord } }`,
+	"Subscription.sessionChanged": `subscription { sessionChanged { id } }`,
+	"Subscription.runEvents":      `subscription { runEvents(runId: "$run") { through } }`,
+	"Query.node agent":            `{ node(id: "$agent") { id } }`,
+	"Query.node session":          `{ node(id: "$session") { id } }`,
+	"Query.validateAgent new":     `{ validateAgent(draft: {name: "n", slug: "s"}, requestId: "r") { valid } }`,
+	"Mutation.saveAgent new":      `mutation { saveAgent(input: {draft: {name: "n", slug: "s"}}) { __typename } }`,
 }
 
 // onPlatform are the entries that ask the platform, where members may pass and a stranger to the platform is FORBIDDEN.
 var onPlatform = map[string]bool{
 	"Query.harnesses": true, "Query.harness": true, "Query.catalogRevision": true, "Query.agents": true, "Query.sessions": true,
-	"Query.runs": true, "Query.validateAgent new": true, "Mutation.saveAgent new": true,
+	"Query.runs": true, "Subscription.sessionChanged": true, "Query.validateAgent new": true, "Mutation.saveAgent new": true,
 }
 
 // one runs an operation by whatever carries it, and returns the first error's code.
@@ -66,8 +70,8 @@ func TestStrangersReadNothing(t *testing.T) {
 	a := w.agent("alice", "helper")
 	l := w.log("alice", a)
 	l.append(started())
-	fill := strings.NewReplacer("$agent", a, "$session", l.session, "$run", l.id).Replace
-	absent := strings.NewReplacer("$agent", "agt_none", "$session", "ses_none", "$run", "run_none").Replace
+	fill := strings.NewReplacer("$agent", a, "$session", l.session, "$run", l.id, "$interrupt", id.OfInterrupt(l.id)).Replace
+	absent := strings.NewReplacer("$agent", "agt_none", "$session", "ses_none", "$run", "run_none", "$interrupt", "int_none").Replace
 
 	checked := 0
 	for _, root := range []string{"Query", "Mutation", "Subscription"} {
@@ -80,7 +84,7 @@ func TestStrangersReadNothing(t *testing.T) {
 			}
 		}
 	}
-	if checked < 16 {
+	if checked < 19 {
 		t.Errorf("only %d entries found", checked)
 	}
 	for name, query := range entries {

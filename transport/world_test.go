@@ -142,9 +142,11 @@ func newWorld(t *testing.T, o option) *world {
 	must(err)
 	w.hub = event.NewHub(event.HubOptions{Log: w.spy, Poll: 50 * time.Millisecond, Logger: quiet})
 	t.Cleanup(w.hub.Close)
+	changes := session.NewChanges(session.ChangesOptions{Sessions: w.spy, Poll: time.Hour, Logger: quiet})
+	t.Cleanup(changes.Close)
 	w.runs = run.New(run.Options{
 		Runs: w.spy, Sessions: w.spy, Events: w.spy, Publish: w.hub.Publish, Agents: w.agents, Harnesses: cat, Workers: &host{turns: map[string]*turn{}},
-		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Log: quiet,
+		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Changed: changes.Publish, Log: quiet,
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -154,7 +156,8 @@ func newWorld(t *testing.T, o option) *world {
 		}
 	})
 	api, err := resolvers.New(resolvers.Options{
-		Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub,
+		Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes,
+		Feed:   run.NewSessionFeed(run.SessionFeedOptions{Runs: w.spy, Sessions: w.spy, Hub: w.hub, Changes: changes}),
 		Limits: o.api, Logger: quiet,
 	})
 	must(err)

@@ -125,10 +125,12 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	}
 	hub := event.NewHub(event.HubOptions{Log: e.store})
 	e.later(func(context.Context) error { hub.Close(); return nil })
+	changes := session.NewChanges(session.ChangesOptions{Sessions: e.store, Logger: log})
+	e.later(func(context.Context) error { changes.Close(); return nil })
 	e.coordinator = run.New(run.Options{
 		Runs: e.store, Sessions: e.store, Events: e.store, Publish: hub.Publish,
 		Agents: e.store, Harnesses: harnesses, Workers: workers, Capabilities: signer, Authz: fga,
-		Secret: ids, Boot: id.New(id.Boot), Log: log,
+		Changed: changes.Publish, Secret: ids, Boot: id.New(id.Boot), Log: log,
 		Limits: run.Limits{MaxRuns: c.MaxRuns, MaxRunDuration: c.MaxRunTime, IdleWorker: c.IdleWorker},
 	})
 	e.later(e.coordinator.Drain)
@@ -137,7 +139,8 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	}
 	api, err := resolvers.New(resolvers.Options{
 		Guard: guard, Agents: agents, Catalog: harnesses, Sessions: e.store, Runs: e.store,
-		Control: e.coordinator, Events: e.store, Hub: hub, Logger: log,
+		Control: e.coordinator, Events: e.store, Hub: hub, Changes: changes, Logger: log,
+		Feed: run.NewSessionFeed(run.SessionFeedOptions{Runs: e.store, Sessions: e.store, Hub: hub, Changes: changes}),
 	})
 	if err != nil {
 		return nil, err

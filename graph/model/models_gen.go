@@ -11,35 +11,29 @@ import (
 	"time"
 )
 
+// A question to a person that ended a run. A decision starts the run that goes on.
+type Interrupt interface {
+	IsInterrupt()
+}
+
 // Anything with an id that `node` finds.
 type Node interface {
 	IsNode()
-	// Opaque id; it starts with the type's prefix.
-	GetID() string
 }
 
 // An outcome that a client has to handle.
 type Problem interface {
 	IsProblem()
-	// Stable code; the same set as extensions.code.
-	GetCode() string
-	// Safe to show to a person.
-	GetMessage() string
+}
+
+// How a decision ended.
+type ResumeRunResult interface {
+	IsResumeRunResult()
 }
 
 // One event of a run's log. Expect types that you do not know: they are added.
 type RunEvent interface {
 	IsRunEvent()
-	// Run that it belongs to.
-	GetRunID() string
-	// 1, 2, 3, ... per run, no gap, no repeat.
-	GetSequence() int64
-	// When it was logged; never for ordering.
-	GetTime() time.Time
-	// Path of delegated agents' ids; empty at the root.
-	GetNamespace() []string
-	// Canonical name, for instance `text.delta`.
-	GetType() string
 }
 
 // How a save ended. Only SaveAgentSuccess wrote anything.
@@ -75,9 +69,6 @@ type Agent struct {
 }
 
 func (Agent) IsNode() {}
-
-// Opaque id; it starts with the type's prefix.
-func (this Agent) GetID() string { return this.ID }
 
 // A page of agents.
 type AgentConnection struct {
@@ -147,6 +138,22 @@ type ApprovalCall struct {
 	Arguments json.RawMessage `json:"arguments"`
 	// Decisions that are possible: approve, edit, reject.
 	Allowed []string `json:"allowed"`
+	// JSON Schema of the arguments; null where the harness does not tell it.
+	Schema json.RawMessage `json:"schema"`
+}
+
+// A file that was sent along with a message. `POST /v1/attachments` uploads one, `GET /v1/attachments/{id}` gives it back.
+type Attachment struct {
+	// att_...
+	ID string `json:"id"`
+	// Name of the file, without a path.
+	Name string `json:"name"`
+	// Type of its content, as checked at the upload.
+	MediaType string `json:"mediaType"`
+	// Bytes.
+	Size int64 `json:"size"`
+	// SHA-256 of its content, in hex.
+	Sha256 string `json:"sha256"`
 }
 
 // What a user writes. Everything in it round-trips into BlueprintInput.
@@ -163,6 +170,8 @@ type Blueprint struct {
 	Prompt Prompt `json:"prompt"`
 	// Which model it uses.
 	Model ModelChoice `json:"model"`
+	// How the harness's tools may be used.
+	Tools ToolUse `json:"tools"`
 	// Bounds of each run.
 	Limits RunLimits `json:"limits"`
 }
@@ -181,8 +190,40 @@ type BlueprintInput struct {
 	Prompt *PromptInput `json:"prompt"`
 	// Which model it uses; absent is HARNESS_DEFAULT.
 	Model *ModelChoiceInput `json:"model"`
+	// How the harness's tools may be used.
+	Tools *ToolUseInput `json:"tools"`
 	// Bounds of each run.
 	Limits *RunLimitsInput `json:"limits"`
+}
+
+// What was decided about one tool call.
+type CallDecision struct {
+	// Id of the call.
+	ToolCallID string `json:"toolCallId"`
+	// What was decided.
+	Verdict CallVerdict `json:"verdict"`
+	// With EDIT: the arguments that took the place of the call's own.
+	Arguments json.RawMessage `json:"arguments"`
+	// With REJECT: why, as the agent was told.
+	Message *string `json:"message"`
+}
+
+// The verdict on one call.
+type CallDecisionInput struct {
+	// Id of the call.
+	ToolCallID string `json:"toolCallId"`
+	// The verdict; one of those that the call allows.
+	Decision CallVerdictInput `json:"decision"`
+}
+
+// A verdict: exactly one of these.
+type CallVerdictInput struct {
+	// `true`: the call is made as it is.
+	Approve *bool `json:"approve"`
+	// The call is made with other arguments.
+	Edit *EditInput `json:"edit"`
+	// The call is not made, and the agent is told.
+	Reject *RejectInput `json:"reject"`
 }
 
 // There is no room for another run now.
@@ -199,11 +240,23 @@ func (CapacityExhausted) IsStartRunResult() {}
 
 func (CapacityExhausted) IsProblem() {}
 
-// Stable code; the same set as extensions.code.
-func (this CapacityExhausted) GetCode() string { return this.Code }
+func (CapacityExhausted) IsResumeRunResult() {}
 
-// Safe to show to a person.
-func (this CapacityExhausted) GetMessage() string { return this.Message }
+// What became of an interrupt.
+type Decision struct {
+	// The question, and how it was settled.
+	Interrupt Interrupt `json:"interrupt"`
+	// With RESUMED, for a form: the values that were given, by name.
+	Form json.RawMessage `json:"form"`
+	// With RESUMED, for an approval: the verdicts.
+	Calls []CallDecision `json:"calls"`
+}
+
+// Other arguments for a call.
+type EditInput struct {
+	// The whole new arguments, an object after the call's `schema` where it has one; up to 64 KiB.
+	Arguments json.RawMessage `json:"arguments"`
+}
 
 // One value that a form asks for.
 type FormField struct {
@@ -218,6 +271,26 @@ type FormField struct {
 	// With choice: what may be chosen.
 	Choices []string `json:"choices"`
 }
+
+// Values are asked for. Decide it with `form`.
+type FormInterrupt struct {
+	// int_...
+	ID string `json:"id"`
+	// Run that it ended.
+	RunID string `json:"runId"`
+	// Revision that a decision names.
+	Revision int64 `json:"revision"`
+	// Whether it waits, and what became of it otherwise.
+	Status InterruptStatus `json:"status"`
+	// When it lapses if nobody decides; null where it does not.
+	ExpiresAt *time.Time `json:"expiresAt"`
+	// What to say.
+	Prompt string `json:"prompt"`
+	// The values to give, in order.
+	Fields []FormField `json:"fields"`
+}
+
+func (FormInterrupt) IsInterrupt() {}
 
 // What agents run on, as the catalog knows it.
 type Harness struct {
@@ -309,11 +382,7 @@ func (HarnessRefused) IsStartRunResult() {}
 
 func (HarnessRefused) IsProblem() {}
 
-// Stable code; the same set as extensions.code.
-func (this HarnessRefused) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this HarnessRefused) GetMessage() string { return this.Message }
+func (HarnessRefused) IsResumeRunResult() {}
 
 // The idempotency key belongs to another request.
 type IdempotencyConflict struct {
@@ -327,11 +396,29 @@ func (IdempotencyConflict) IsStartRunResult() {}
 
 func (IdempotencyConflict) IsProblem() {}
 
-// Stable code; the same set as extensions.code.
-func (this IdempotencyConflict) GetCode() string { return this.Code }
+// The interrupt does not wait for this decision: another was taken, it lapsed, or it has another revision.
+type InterruptConflict struct {
+	// INTERRUPT_CONFLICT
+	Code string `json:"code"`
+	// Safe to show to a person.
+	Message string `json:"message"`
+	// What became of it; null where that is not known.
+	Status *InterruptStatus `json:"status"`
+}
 
-// Safe to show to a person.
-func (this IdempotencyConflict) GetMessage() string { return this.Message }
+func (InterruptConflict) IsResumeRunResult() {}
+
+func (InterruptConflict) IsProblem() {}
+
+// What a person decides: exactly one of these.
+type InterruptDecision struct {
+	// For a FormInterrupt: an object with the values, by the names of its fields.
+	Form json.RawMessage `json:"form"`
+	// For a ToolApprovalInterrupt: one verdict for each of its calls, in any order.
+	Calls []CallDecisionInput `json:"calls"`
+	// `true` gives the question up: nothing goes on, and the calls that wait are never made.
+	Dismiss *bool `json:"dismiss"`
+}
 
 // A person is asked for something.
 type InterruptRequestedEvent struct {
@@ -363,30 +450,6 @@ type InterruptRequestedEvent struct {
 
 func (InterruptRequestedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this InterruptRequestedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this InterruptRequestedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this InterruptRequestedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this InterruptRequestedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this InterruptRequestedEvent) GetType() string { return this.Type }
-
 // One message of a conversation.
 type Message struct {
 	// Unique in the session.
@@ -395,8 +458,12 @@ type Message struct {
 	RunID string `json:"runId"`
 	// Who said it.
 	Role MessageRole `json:"role"`
-	// What was said.
+	// What was said; empty where it is a decision.
 	Text string `json:"text"`
+	// What was sent along.
+	Attachments []Attachment `json:"attachments"`
+	// What became of an interrupt, where the message is that; null otherwise.
+	Decision *Decision `json:"decision"`
 }
 
 // A page of messages.
@@ -419,6 +486,8 @@ type MessageEdge struct {
 type MessageInput struct {
 	// 1 byte to 256 KiB of UTF-8.
 	Text string `json:"text"`
+	// Ids from `POST /v1/attachments`, each once; at most 8, and 10 MiB together. The harness must take their types.
+	Attachments []string `json:"attachments"`
 }
 
 // A model that a harness can use.
@@ -477,30 +546,6 @@ type NamespaceEnteredEvent struct {
 
 func (NamespaceEnteredEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this NamespaceEnteredEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this NamespaceEnteredEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this NamespaceEnteredEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this NamespaceEnteredEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this NamespaceEnteredEvent) GetType() string { return this.Type }
-
 // A delegated agent ends.
 type NamespaceExitedEvent struct {
 	// Run that it belongs to.
@@ -520,30 +565,6 @@ type NamespaceExitedEvent struct {
 }
 
 func (NamespaceExitedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this NamespaceExitedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this NamespaceExitedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this NamespaceExitedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this NamespaceExitedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this NamespaceExitedEvent) GetType() string { return this.Type }
 
 // Where a page of a connection stands.
 type PageInfo struct {
@@ -585,30 +606,6 @@ type PlanUpdatedEvent struct {
 }
 
 func (PlanUpdatedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this PlanUpdatedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this PlanUpdatedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this PlanUpdatedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this PlanUpdatedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this PlanUpdatedEvent) GetType() string { return this.Type }
 
 // What an agent is told.
 type Prompt struct {
@@ -666,30 +663,6 @@ type ReasoningDeltaEvent struct {
 
 func (ReasoningDeltaEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this ReasoningDeltaEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ReasoningDeltaEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ReasoningDeltaEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ReasoningDeltaEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this ReasoningDeltaEvent) GetType() string { return this.Type }
-
 // A span of reasoning ends.
 type ReasoningFinishedEvent struct {
 	// Run that it belongs to.
@@ -707,30 +680,6 @@ type ReasoningFinishedEvent struct {
 }
 
 func (ReasoningFinishedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this ReasoningFinishedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ReasoningFinishedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ReasoningFinishedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ReasoningFinishedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this ReasoningFinishedEvent) GetType() string { return this.Type }
 
 // A span of reasoning begins.
 type ReasoningStartedEvent struct {
@@ -750,29 +699,34 @@ type ReasoningStartedEvent struct {
 
 func (ReasoningStartedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this ReasoningStartedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ReasoningStartedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ReasoningStartedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ReasoningStartedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
+// Why a call is not made.
+type RejectInput struct {
+	// For the agent, up to 4 KiB.
+	Message *string `json:"message"`
 }
 
-// Canonical name, for instance `text.delta`.
-func (this ReasoningStartedEvent) GetType() string { return this.Type }
+// A decision on an interrupt.
+type ResumeRunInput struct {
+	// The interrupt, as `Session.pendingInterrupt` names it.
+	InterruptID string `json:"interruptId"`
+	// Its revision, as the person saw it.
+	Revision int64 `json:"revision"`
+	// 1 to 128 printable characters. Not needed for a repeat, since an equal decision gives the same run; another decision
+	// under the key is InterruptConflict, as without it.
+	IdempotencyKey *string `json:"idempotencyKey"`
+	// What was decided.
+	Decision InterruptDecision `json:"decision"`
+}
+
+// The decision is taken.
+type ResumeRunSuccess struct {
+	// The run that goes on; null when the interrupt was dismissed.
+	Run *Run `json:"run"`
+	// The session after the decision.
+	Session Session `json:"session"`
+}
+
+func (ResumeRunSuccess) IsResumeRunResult() {}
 
 // The agent was changed since the client read it.
 type RevisionConflict struct {
@@ -787,12 +741,6 @@ type RevisionConflict struct {
 func (RevisionConflict) IsSaveAgentResult() {}
 
 func (RevisionConflict) IsProblem() {}
-
-// Stable code; the same set as extensions.code.
-func (this RevisionConflict) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this RevisionConflict) GetMessage() string { return this.Message }
 
 // One run of an agent.
 type Run struct {
@@ -818,6 +766,14 @@ type Run struct {
 	HarnessID *string `json:"harnessId"`
 	// Session that it belongs to.
 	SessionID string `json:"sessionId"`
+	// Place among the session's runs, from 1, given when it is activated; null while it waits.
+	Ord *int64 `json:"ord"`
+	// Epoch of the session that it belongs to; null until it is admitted.
+	Epoch *int64 `json:"epoch"`
+	// The run that it goes on from after a decision; null otherwise.
+	ContinuesID *string `json:"continuesId"`
+	// The run that goes on from it after a decision; null where there is none.
+	ContinuedByID *string `json:"continuedById"`
 	// Whether and why a cancel was asked for; `client_request` and others, an open set.
 	CancelReason *string `json:"cancelReason"`
 	// How it ended; null until it has.
@@ -833,9 +789,6 @@ type Run struct {
 }
 
 func (Run) IsNode() {}
-
-// Opaque id; it starts with the type's prefix.
-func (this Run) GetID() string { return this.ID }
 
 // The run was stopped from outside. Terminal.
 type RunCancelledEvent struct {
@@ -858,30 +811,6 @@ type RunCancelledEvent struct {
 }
 
 func (RunCancelledEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this RunCancelledEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunCancelledEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunCancelledEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunCancelledEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunCancelledEvent) GetType() string { return this.Type }
 
 // A page of runs.
 type RunConnection struct {
@@ -947,30 +876,6 @@ type RunErrorEvent struct {
 
 func (RunErrorEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this RunErrorEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunErrorEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunErrorEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunErrorEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunErrorEvent) GetType() string { return this.Type }
-
 // What a subscriber gets at once.
 type RunEventBatch struct {
 	// In order of sequence; may be empty.
@@ -1023,34 +928,12 @@ type RunFinishedEvent struct {
 
 func (RunFinishedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this RunFinishedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunFinishedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunFinishedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunFinishedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunFinishedEvent) GetType() string { return this.Type }
-
 // What a person said.
 type RunInput struct {
-	// As it was sent.
+	// As it was sent; empty where the run continues another.
 	Text string `json:"text"`
+	// What was sent along.
+	Attachments []Attachment `json:"attachments"`
 }
 
 // The run waits for a person. Terminal; another run continues it.
@@ -1075,40 +958,20 @@ type RunInterruptedEvent struct {
 
 func (RunInterruptedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this RunInterruptedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunInterruptedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunInterruptedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunInterruptedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunInterruptedEvent) GetType() string { return this.Type }
-
 // Bounds of each run.
 type RunLimits struct {
 	// Seconds that a run may last, 1 to 86,400; null is the operator's default.
 	MaxRunSeconds *int64 `json:"maxRunSeconds"`
+	// Seconds that a person has to decide an interrupt, 10 to 2,592,000; null is the operator's default.
+	InterruptSeconds *int64 `json:"interruptSeconds"`
 }
 
 // Bounds of each run.
 type RunLimitsInput struct {
 	// Seconds that a run may last, 1 to 86,400; absent is the operator's default.
 	MaxRunSeconds *int64 `json:"maxRunSeconds"`
+	// Seconds that a person has to decide an interrupt, 10 to 2,592,000; absent is the operator's default.
+	InterruptSeconds *int64 `json:"interruptSeconds"`
 }
 
 // One message of the agent.
@@ -1137,30 +1000,6 @@ type RunRecoveredEvent struct {
 
 func (RunRecoveredEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this RunRecoveredEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunRecoveredEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunRecoveredEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunRecoveredEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunRecoveredEvent) GetType() string { return this.Type }
-
 // The first event of every run.
 type RunStartedEvent struct {
 	// Run that it belongs to.
@@ -1188,30 +1027,6 @@ type RunStartedEvent struct {
 }
 
 func (RunStartedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this RunStartedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this RunStartedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this RunStartedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this RunStartedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this RunStartedEvent) GetType() string { return this.Type }
 
 // What a save needs.
 type SaveAgentInput struct {
@@ -1253,20 +1068,23 @@ type Session struct {
 	HarnessID *string `json:"harnessId"`
 	// From 1; raised by `clearSession`.
 	Epoch int64 `json:"epoch"`
-	// Run that is at work now; the next one is refused until it has ended.
+	// What it does now.
+	Status SessionStatus `json:"status"`
+	// Run that is at work now; what becomes of the next one is its start's `busyPolicy`.
 	ActiveRunID *string `json:"activeRunId"`
+	// What waits for the viewer's decision; null when nothing does. Answer it with `resumeRun`.
+	PendingInterrupt Interrupt `json:"pendingInterrupt"`
 	// When it began.
 	CreatedAt time.Time `json:"createdAt"`
 	// When it was last changed.
 	UpdatedAt time.Time `json:"updatedAt"`
+	// Runs that wait, for the resolver of queue.
+	QueueIDs []string `json:"-"`
 }
 
 func (Session) IsNode() {}
 
-// Opaque id; it starts with the type's prefix.
-func (this Session) GetID() string { return this.ID }
-
-// Another run of the conversation is active.
+// Another run of the conversation is active, or too many wait.
 type SessionBusy struct {
 	// SESSION_BUSY
 	Code string `json:"code"`
@@ -1280,11 +1098,7 @@ func (SessionBusy) IsStartRunResult() {}
 
 func (SessionBusy) IsProblem() {}
 
-// Stable code; the same set as extensions.code.
-func (this SessionBusy) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this SessionBusy) GetMessage() string { return this.Message }
+func (SessionBusy) IsResumeRunResult() {}
 
 // A page of sessions.
 type SessionConnection struct {
@@ -1302,6 +1116,22 @@ type SessionEdge struct {
 	Node Session `json:"node"`
 }
 
+// What a subscriber of a session gets at once: consecutive events of one run.
+type SessionEventBatch struct {
+	// Run that the events belong to.
+	RunID string `json:"runId"`
+	// The run's place among the session's runs, from 1.
+	Ord int64 `json:"ord"`
+	// The run's epoch; a higher one than before says that the conversation was cleared.
+	Epoch int64 `json:"epoch"`
+	// In order of sequence, at least one.
+	Events []RunEvent `json:"events"`
+	// The `after` to come back with.
+	Through string `json:"through"`
+	// Whether the subscriber had everything that there was when the batch was made.
+	CaughtUp bool `json:"caughtUp"`
+}
+
 // Another agent of the owner has the slug.
 type SlugTaken struct {
 	// SLUG_TAKEN
@@ -1313,12 +1143,6 @@ type SlugTaken struct {
 func (SlugTaken) IsSaveAgentResult() {}
 
 func (SlugTaken) IsProblem() {}
-
-// Stable code; the same set as extensions.code.
-func (this SlugTaken) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this SlugTaken) GetMessage() string { return this.Message }
 
 // What to run.
 type StartRunInput struct {
@@ -1381,30 +1205,6 @@ type TextDeltaEvent struct {
 
 func (TextDeltaEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this TextDeltaEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this TextDeltaEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this TextDeltaEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this TextDeltaEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this TextDeltaEvent) GetType() string { return this.Type }
-
 // A message ends.
 type TextFinishedEvent struct {
 	// Run that it belongs to.
@@ -1422,30 +1222,6 @@ type TextFinishedEvent struct {
 }
 
 func (TextFinishedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this TextFinishedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this TextFinishedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this TextFinishedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this TextFinishedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this TextFinishedEvent) GetType() string { return this.Type }
 
 // A message begins.
 type TextStartedEvent struct {
@@ -1467,30 +1243,6 @@ type TextStartedEvent struct {
 
 func (TextStartedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this TextStartedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this TextStartedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this TextStartedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this TextStartedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this TextStartedEvent) GetType() string { return this.Type }
-
 // How far the native state of a conversation is safe.
 type ThreadState struct {
 	// NONE, LOCAL (on the worker's host), COMMITTED or UNCERTAIN.
@@ -1498,6 +1250,26 @@ type ThreadState struct {
 	// Revision of the committed head; null where there is none.
 	Revision *int64 `json:"revision"`
 }
+
+// Tool calls wait for a person. Decide it with `calls`, one verdict for each call.
+type ToolApprovalInterrupt struct {
+	// int_...
+	ID string `json:"id"`
+	// Run that it ended.
+	RunID string `json:"runId"`
+	// Revision that a decision names.
+	Revision int64 `json:"revision"`
+	// Whether it waits, and what became of it otherwise.
+	Status InterruptStatus `json:"status"`
+	// When it lapses if nobody decides; null where it does not.
+	ExpiresAt *time.Time `json:"expiresAt"`
+	// What to say; null where the harness says nothing.
+	Prompt *string `json:"prompt"`
+	// The calls that wait, in order.
+	Calls []ApprovalCall `json:"calls"`
+}
+
+func (ToolApprovalInterrupt) IsInterrupt() {}
 
 // A piece of a call's arguments.
 type ToolArgumentsDeltaEvent struct {
@@ -1518,30 +1290,6 @@ type ToolArgumentsDeltaEvent struct {
 }
 
 func (ToolArgumentsDeltaEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this ToolArgumentsDeltaEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ToolArgumentsDeltaEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ToolArgumentsDeltaEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ToolArgumentsDeltaEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this ToolArgumentsDeltaEvent) GetType() string { return this.Type }
 
 // A tool call failed.
 type ToolErrorEvent struct {
@@ -1567,30 +1315,6 @@ type ToolErrorEvent struct {
 
 func (ToolErrorEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this ToolErrorEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ToolErrorEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ToolErrorEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ToolErrorEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this ToolErrorEvent) GetType() string { return this.Type }
-
 // A tool call returned.
 type ToolFinishedEvent struct {
 	// Run that it belongs to.
@@ -1614,30 +1338,6 @@ type ToolFinishedEvent struct {
 }
 
 func (ToolFinishedEvent) IsRunEvent() {}
-
-// Run that it belongs to.
-func (this ToolFinishedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ToolFinishedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ToolFinishedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ToolFinishedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this ToolFinishedEvent) GetType() string { return this.Type }
 
 // A tool call begins.
 type ToolStartedEvent struct {
@@ -1667,29 +1367,17 @@ type ToolStartedEvent struct {
 
 func (ToolStartedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this ToolStartedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this ToolStartedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this ToolStartedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this ToolStartedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
+// How the harness's tools may be used.
+type ToolUse struct {
+	// Which calls wait for a person.
+	Approval ApprovalPolicy `json:"approval"`
 }
 
-// Canonical name, for instance `text.delta`.
-func (this ToolStartedEvent) GetType() string { return this.Type }
+// How the harness's tools may be used.
+type ToolUseInput struct {
+	// Which calls wait for a person.
+	Approval ApprovalPolicy `json:"approval"`
+}
 
 // Consumption. Unknown is null, never an invented 0.
 type Usage struct {
@@ -1727,30 +1415,6 @@ type UsageUpdatedEvent struct {
 
 func (UsageUpdatedEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this UsageUpdatedEvent) GetRunID() string { return this.RunID }
-
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this UsageUpdatedEvent) GetSequence() int64 { return this.Sequence }
-
-// When it was logged; never for ordering.
-func (this UsageUpdatedEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this UsageUpdatedEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
-}
-
-// Canonical name, for instance `text.delta`.
-func (this UsageUpdatedEvent) GetType() string { return this.Type }
-
 // The draft has errors, or something in it waits for a person's word.
 type ValidationFailed struct {
 	// VALIDATION_FAILED
@@ -1764,12 +1428,6 @@ type ValidationFailed struct {
 func (ValidationFailed) IsSaveAgentResult() {}
 
 func (ValidationFailed) IsProblem() {}
-
-// Stable code; the same set as extensions.code.
-func (this ValidationFailed) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this ValidationFailed) GetMessage() string { return this.Message }
 
 // A change of the draft: data only.
 type ValidationFix struct {
@@ -1843,12 +1501,6 @@ func (ValidationStale) IsSaveAgentResult() {}
 
 func (ValidationStale) IsProblem() {}
 
-// Stable code; the same set as extensions.code.
-func (this ValidationStale) GetCode() string { return this.Code }
-
-// Safe to show to a person.
-func (this ValidationStale) GetMessage() string { return this.Message }
-
 // Who asks.
 type Viewer struct {
 	// Stable name of the caller, as authentication found it.
@@ -1879,29 +1531,66 @@ type WarningEvent struct {
 
 func (WarningEvent) IsRunEvent() {}
 
-// Run that it belongs to.
-func (this WarningEvent) GetRunID() string { return this.RunID }
+// Which tool calls wait for a person.
+type ApprovalPolicy string
 
-// 1, 2, 3, ... per run, no gap, no repeat.
-func (this WarningEvent) GetSequence() int64 { return this.Sequence }
+const (
+	// None.
+	ApprovalPolicyNever ApprovalPolicy = "NEVER"
+	// Those that the harness counts as sensitive: effects outside the workspace, and what destroys.
+	ApprovalPolicySensitiveOnly ApprovalPolicy = "SENSITIVE_ONLY"
+	// All that have an effect.
+	ApprovalPolicyAlways ApprovalPolicy = "ALWAYS"
+)
 
-// When it was logged; never for ordering.
-func (this WarningEvent) GetTime() time.Time { return this.Time }
-
-// Path of delegated agents' ids; empty at the root.
-func (this WarningEvent) GetNamespace() []string {
-	if this.Namespace == nil {
-		return nil
-	}
-	interfaceSlice := make([]string, 0, len(this.Namespace))
-	for _, concrete := range this.Namespace {
-		interfaceSlice = append(interfaceSlice, concrete)
-	}
-	return interfaceSlice
+var AllApprovalPolicy = []ApprovalPolicy{
+	ApprovalPolicyNever,
+	ApprovalPolicySensitiveOnly,
+	ApprovalPolicyAlways,
 }
 
-// Canonical name, for instance `text.delta`.
-func (this WarningEvent) GetType() string { return this.Type }
+func (e ApprovalPolicy) IsValid() bool {
+	switch e {
+	case ApprovalPolicyNever, ApprovalPolicySensitiveOnly, ApprovalPolicyAlways:
+		return true
+	}
+	return false
+}
+
+func (e ApprovalPolicy) String() string {
+	return string(e)
+}
+
+func (e *ApprovalPolicy) UnmarshalGQL(v any) error {
+	str, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("enums must be strings")
+	}
+
+	*e = ApprovalPolicy(str)
+	if !e.IsValid() {
+		return fmt.Errorf("%s is not a valid ApprovalPolicy", str)
+	}
+	return nil
+}
+
+func (e ApprovalPolicy) MarshalGQL(w io.Writer) {
+	_, _ = fmt.Fprint(w, strconv.Quote(e.String()))
+}
+
+func (e *ApprovalPolicy) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	return e.UnmarshalGQL(s)
+}
+
+func (e ApprovalPolicy) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	e.MarshalGQL(&buf)
+	return buf.Bytes(), nil
+}
 
 // Type of the object that a permission is asked of.
 type AuthzType string
@@ -1915,6 +1604,8 @@ const (
 	AuthzTypeSession AuthzType = "SESSION"
 	// A run.
 	AuthzTypeRun AuthzType = "RUN"
+	// The run that ended in the interrupt with this id.
+	AuthzTypeInterrupt AuthzType = "INTERRUPT"
 	// Whatever the id's prefix names: an agent, a session or a run.
 	AuthzTypeNode AuthzType = "NODE"
 )
@@ -1924,12 +1615,13 @@ var AllAuthzType = []AuthzType{
 	AuthzTypeAgent,
 	AuthzTypeSession,
 	AuthzTypeRun,
+	AuthzTypeInterrupt,
 	AuthzTypeNode,
 }
 
 func (e AuthzType) IsValid() bool {
 	switch e {
-	case AuthzTypePlatform, AuthzTypeAgent, AuthzTypeSession, AuthzTypeRun, AuthzTypeNode:
+	case AuthzTypePlatform, AuthzTypeAgent, AuthzTypeSession, AuthzTypeRun, AuthzTypeInterrupt, AuthzTypeNode:
 		return true
 	}
 	return false
@@ -2037,15 +1729,16 @@ func (e BuilderStep) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// What happens to a start while another run of the conversation is active.
+// What happens to a start while another run of the conversation is active. An interrupt that waits for a decision makes no
+// conversation busy: a run that becomes active supersedes it.
 type BusyPolicy string
 
 const (
 	// It is refused with SessionBusy.
 	BusyPolicyReject BusyPolicy = "REJECT"
-	// It waits for its turn. Not available yet: CAPABILITY_UNSUPPORTED.
+	// It waits behind the runs that wait already; SessionBusy when 16 do.
 	BusyPolicyEnqueue BusyPolicy = "ENQUEUE"
-	// It takes the place of the active run. Not available yet: CAPABILITY_UNSUPPORTED.
+	// The active run is cancelled, and this one is the next when that has ended.
 	BusyPolicyInterrupt BusyPolicy = "INTERRUPT"
 )
 
@@ -2093,6 +1786,67 @@ func (e *BusyPolicy) UnmarshalJSON(b []byte) error {
 }
 
 func (e BusyPolicy) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	e.MarshalGQL(&buf)
+	return buf.Bytes(), nil
+}
+
+// What can be decided about a tool call.
+type CallVerdict string
+
+const (
+	// It is made as it is.
+	CallVerdictApprove CallVerdict = "APPROVE"
+	// It is made with other arguments.
+	CallVerdictEdit CallVerdict = "EDIT"
+	// It is not made.
+	CallVerdictReject CallVerdict = "REJECT"
+)
+
+var AllCallVerdict = []CallVerdict{
+	CallVerdictApprove,
+	CallVerdictEdit,
+	CallVerdictReject,
+}
+
+func (e CallVerdict) IsValid() bool {
+	switch e {
+	case CallVerdictApprove, CallVerdictEdit, CallVerdictReject:
+		return true
+	}
+	return false
+}
+
+func (e CallVerdict) String() string {
+	return string(e)
+}
+
+func (e *CallVerdict) UnmarshalGQL(v any) error {
+	str, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("enums must be strings")
+	}
+
+	*e = CallVerdict(str)
+	if !e.IsValid() {
+		return fmt.Errorf("%s is not a valid CallVerdict", str)
+	}
+	return nil
+}
+
+func (e CallVerdict) MarshalGQL(w io.Writer) {
+	_, _ = fmt.Fprint(w, strconv.Quote(e.String()))
+}
+
+func (e *CallVerdict) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	return e.UnmarshalGQL(s)
+}
+
+func (e CallVerdict) MarshalJSON() ([]byte, error) {
 	var buf bytes.Buffer
 	e.MarshalGQL(&buf)
 	return buf.Bytes(), nil
@@ -2409,6 +2163,76 @@ func (e InterruptKind) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
+// Whether an interrupt waits, and what became of it otherwise.
+type InterruptStatus string
+
+const (
+	// It waits for a decision.
+	InterruptStatusPending InterruptStatus = "PENDING"
+	// A decision was taken; another run goes on.
+	InterruptStatusResumed InterruptStatus = "RESUMED"
+	// It was given up by `dismiss`.
+	InterruptStatusDismissed InterruptStatus = "DISMISSED"
+	// Nobody decided in time.
+	InterruptStatusExpired InterruptStatus = "EXPIRED"
+	// A new run of the conversation took its place.
+	InterruptStatusSuperseded InterruptStatus = "SUPERSEDED"
+	// The conversation was cleared.
+	InterruptStatusCleared InterruptStatus = "CLEARED"
+)
+
+var AllInterruptStatus = []InterruptStatus{
+	InterruptStatusPending,
+	InterruptStatusResumed,
+	InterruptStatusDismissed,
+	InterruptStatusExpired,
+	InterruptStatusSuperseded,
+	InterruptStatusCleared,
+}
+
+func (e InterruptStatus) IsValid() bool {
+	switch e {
+	case InterruptStatusPending, InterruptStatusResumed, InterruptStatusDismissed, InterruptStatusExpired, InterruptStatusSuperseded, InterruptStatusCleared:
+		return true
+	}
+	return false
+}
+
+func (e InterruptStatus) String() string {
+	return string(e)
+}
+
+func (e *InterruptStatus) UnmarshalGQL(v any) error {
+	str, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("enums must be strings")
+	}
+
+	*e = InterruptStatus(str)
+	if !e.IsValid() {
+		return fmt.Errorf("%s is not a valid InterruptStatus", str)
+	}
+	return nil
+}
+
+func (e InterruptStatus) MarshalGQL(w io.Writer) {
+	_, _ = fmt.Fprint(w, strconv.Quote(e.String()))
+}
+
+func (e *InterruptStatus) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	return e.UnmarshalGQL(s)
+}
+
+func (e InterruptStatus) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	e.MarshalGQL(&buf)
+	return buf.Bytes(), nil
+}
+
 // How bad an issue is.
 type IssueSeverity string
 
@@ -2474,7 +2298,7 @@ func (e IssueSeverity) MarshalJSON() ([]byte, error) {
 type MessageRole string
 
 const (
-	// The person, as the run's input.
+	// The person: a run's input, or a decision.
 	MessageRoleUser MessageRole = "USER"
 	// The agent.
 	MessageRoleAssistant MessageRole = "ASSISTANT"
@@ -2590,7 +2414,7 @@ func (e ModelPolicy) MarshalJSON() ([]byte, error) {
 type RunStatus string
 
 const (
-	// Admitted, its log is empty.
+	// Admitted, its log is empty. It may wait for its turn.
 	RunStatusQueued RunStatus = "QUEUED"
 	// Its log has begun.
 	RunStatusRunning RunStatus = "RUNNING"
@@ -2651,6 +2475,70 @@ func (e *RunStatus) UnmarshalJSON(b []byte) error {
 }
 
 func (e RunStatus) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	e.MarshalGQL(&buf)
+	return buf.Bytes(), nil
+}
+
+// What a session does now.
+type SessionStatus string
+
+const (
+	// Nothing.
+	SessionStatusIdle SessionStatus = "IDLE"
+	// A run is at work.
+	SessionStatusRunning SessionStatus = "RUNNING"
+	// An interrupt waits for a decision.
+	SessionStatusInterrupted SessionStatus = "INTERRUPTED"
+	// It was cleared, and the run of the epoch before has not ended yet.
+	SessionStatusClearing SessionStatus = "CLEARING"
+)
+
+var AllSessionStatus = []SessionStatus{
+	SessionStatusIdle,
+	SessionStatusRunning,
+	SessionStatusInterrupted,
+	SessionStatusClearing,
+}
+
+func (e SessionStatus) IsValid() bool {
+	switch e {
+	case SessionStatusIdle, SessionStatusRunning, SessionStatusInterrupted, SessionStatusClearing:
+		return true
+	}
+	return false
+}
+
+func (e SessionStatus) String() string {
+	return string(e)
+}
+
+func (e *SessionStatus) UnmarshalGQL(v any) error {
+	str, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("enums must be strings")
+	}
+
+	*e = SessionStatus(str)
+	if !e.IsValid() {
+		return fmt.Errorf("%s is not a valid SessionStatus", str)
+	}
+	return nil
+}
+
+func (e SessionStatus) MarshalGQL(w io.Writer) {
+	_, _ = fmt.Fprint(w, strconv.Quote(e.String()))
+}
+
+func (e *SessionStatus) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		return err
+	}
+	return e.UnmarshalGQL(s)
+}
+
+func (e SessionStatus) MarshalJSON() ([]byte, error) {
 	var buf bytes.Buffer
 	e.MarshalGQL(&buf)
 	return buf.Bytes(), nil

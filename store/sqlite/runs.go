@@ -18,6 +18,7 @@ const (
 	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
 	getRun         = "SELECT body FROM runs WHERE id = ?"
 	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
+	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
 	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
 )
 
@@ -117,6 +118,9 @@ func runsQuery(f run.Filter, before run.Position, limit int) (string, []any, err
 func (s *Store) SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]run.Run, error) {
 	if err := checkPage(limit, sessionID); err != nil {
 		return nil, fmt.Errorf("failed to list runs of session: %w", err)
+	}
+	if epoch == 0 {
+		return list[run.Run](ctx, s, "runs of session", allSessionRuns, sessionID, afterOrd, limit)
 	}
 	return list[run.Run](ctx, s, "runs of session", sessionRuns, sessionID, epoch, afterOrd, limit)
 }

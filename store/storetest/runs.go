@@ -194,6 +194,40 @@ func runSessionOrder(t *testing.T, s Stores) {
 	}
 }
 
+// runAllEpochs lists a session as if its epochs were one.
+func runAllEpochs(t *testing.T, s Stores) {
+	ctx, ses := t.Context(), fresh("ses")
+	for _, ord := range rand.Perm(40) {
+		r := runDoc(fresh("run"), "dev", "alice", ses, "agt_1", statuses[ord%len(statuses)])
+		r.Ord, r.Epoch = int64(ord), int64(1+ord/13) // one of them is 0: no ord yet
+		noError(t, s.Runs.InsertRun(ctx, r))
+		other := runDoc(fresh("run"), "dev", "alice", fresh("ses"), "agt_1", run.StatusFinished)
+		other.Ord, other.Epoch = int64(ord), 1
+		noError(t, s.Runs.InsertRun(ctx, other))
+	}
+	for _, page := range []int{1, 7, 1000} {
+		for _, after := range []int64{0, 12, 13, 38, 39} {
+			last := after
+			for {
+				rs, err := s.Runs.SessionRuns(ctx, ses, 0, last, page)
+				noError(t, err)
+				for _, r := range rs {
+					if r.Ord != last+1 || r.Epoch != 1+r.Ord/13 || r.SessionID != ses {
+						t.Fatalf("after %d comes %+v", last, r)
+					}
+					last = r.Ord
+				}
+				if len(rs) < page {
+					break
+				}
+			}
+			if last != 39 {
+				t.Fatalf("from %d by %d: the last is %d, want 39", after, page, last)
+			}
+		}
+	}
+}
+
 func runUnfinished(t *testing.T, s Stores) {
 	ctx := t.Context()
 	var want []string

@@ -91,6 +91,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"runs/one insert", runOneInsert},
 		{"runs/listings", runListings},
 		{"runs/session order", runSessionOrder},
+		{"runs/all epochs of a session", runAllEpochs},
 		{"runs/unfinished", runUnfinished},
 		{"agents/conflicts", agentConflicts},
 		{"agents/slug races", agentSlugRaces},
