@@ -20,8 +20,49 @@ type Driver struct {
 	agent        atomic.Pointer[agent] // nil while there is no process; only Open, Turn and Close change it
 }
 
-// New makes a driver from a profile.
-func New(p Profile) *Driver { return &Driver{profile: p.withDefaults()} }
+// New makes a driver from a profile. It is a worker.Stateful where the profile has StatePaths, and a worker.Parker where
+// what waits for a person waits in the agent's process.
+func New(p Profile) worker.Driver {
+	d := newDriver(p)
+	moves, parks := len(p.StatePaths) > 0, !p.Interrupts
+	switch {
+	case moves && parks:
+		return movingParker{stateful{d}, parker{d}, d}
+	case moves:
+		return moving{stateful{d}, d}
+	case parks:
+		return parking{parker{d}, d}
+	}
+	return d
+}
+
+func newDriver(p Profile) *Driver { return &Driver{profile: p.withDefaults()} }
+
+// The forms of a driver. Each is what the host shall see and no more.
+type (
+	moving struct {
+		stateful
+		*Driver
+	}
+	parking struct {
+		parker
+		*Driver
+	}
+	movingParker struct {
+		stateful
+		parker
+		*Driver
+	}
+	stateful struct{ d *Driver }
+	parker   struct{ d *Driver }
+)
+
+var (
+	_ worker.Stateful = moving{}
+	_ worker.Parker   = parking{}
+	_ worker.Stateful = movingParker{}
+	_ worker.Parker   = movingParker{}
+)
 
 // Open starts the agent and opens the session that the state folder names, or a new one. It returns a
 // *worker.Failure.
@@ -233,5 +274,3 @@ func cancelReason(ctx context.Context) event.CancelReason {
 	}
 	return event.CancelShutdown
 }
-
-var _ worker.Driver = (*Driver)(nil)

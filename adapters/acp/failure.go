@@ -93,7 +93,7 @@ var connectionErrors = []struct {
 
 func (p Profile) classifyRPC(e *RPCError) *worker.Failure {
 	if p.lost(e.Data) {
-		return interruptLost(e)
+		return worker.InterruptLost(e)
 	}
 	if f, ok := p.told(e.Message, e.Data); ok {
 		f.Cause = e
@@ -141,7 +141,7 @@ func (d errorData) usable(message string) bool {
 // lost reports whether an agent that keeps its interrupts itself says that nothing waits for the decision.
 func (p Profile) lost(raw json.RawMessage) bool {
 	var data errorData
-	return p.Interrupts && json.Unmarshal(raw, &data) == nil && data.Code == codeInterruptLost
+	return p.Interrupts && json.Unmarshal(raw, &data) == nil && data.Code == worker.CodeRunInterruptLost
 }
 
 // told reads the class that an agent of ours states itself, where it does.

@@ -224,7 +224,7 @@ func fakeProfile() Profile {
 func opened(t *testing.T, p Profile, prog func(n int, p *program)) (*Driver, worker.Environment) {
 	t.Helper()
 	env := worker.Environment{Workspace: t.TempDir(), State: t.TempDir(), Tree: &fakeTree{program: prog}, Log: quiet}
-	d := New(p)
+	d := newDriver(p)
 	if err := d.Open(t.Context(), env, harness.Construction{}); err != nil {
 		t.Fatalf("failed to open: %v", err)
 	}

@@ -66,7 +66,7 @@ func FuzzDriverOutput(f *testing.F) {
 	const promptID = 3
 	f.Fuzz(func(t *testing.T, output []byte) {
 		p := Own(asking())
-		d := New(p)
+		d := newDriver(p)
 		d.env.Log = quiet
 		a := &agent{profile: d.profile, log: quiet, sessionID: fakeSession}
 		a.conn = newConn(a, quiet)

@@ -8,7 +8,6 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
-	"github.com/harness-engine/harness-engine/worker"
 )
 
 // Keys of a `_meta` for interrupts that the agent keeps itself.
@@ -17,21 +16,7 @@ const (
 	resumeKey    = "harness-engine/resume"    // of session/prompt
 )
 
-// codeInterruptLost is the code of a resume of something that no longer waits, both ours and that of our agents.
-const codeInterruptLost = "interrupt_lost"
-
-func interruptLost(cause error) *worker.Failure {
-	return &worker.Failure{
-		Category: event.CategoryUnavailable, Code: codeInterruptLost, Cause: cause,
-		Message: "What waited for the decision is gone with the process that held it. Send the message again.",
-	}
-}
-
-// codeRejected is the code of the tool.error of a call that a person refused.
-const (
-	codeRejected    = "rejected"
-	messageRejected = "The call was rejected."
-)
+const messageRejected = "The call was rejected."
 
 // nativeInterrupt is what an agent of ours says of an interrupt. Its calls name the agent's own ids.
 type nativeInterrupt struct {

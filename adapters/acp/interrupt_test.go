@@ -11,6 +11,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/worker"
 )
 
 // continuing is the recorder of the run that goes on after the one that r recorded.
@@ -85,7 +86,7 @@ func TestAnAgentThatKeepsItsInterrupts(t *testing.T) {
 			`{"toolCallId":"b","name":"delete","arguments":{"path":"y"},"allowed":["approve","reject"]}],"revision":1}`,
 		`run.interrupted {"interruptId":"int_1","reason":"sensitive","thread":{"durability":"LOCAL"}}`,
 	})
-	if d.Parked() {
+	if (parker{d}).Parked() {
 		t.Error("parked, though the agent keeps the interrupt")
 	}
 
@@ -226,7 +227,7 @@ func TestALostNativeInterrupt(t *testing.T) {
 		if err := d.Turn(t.Context(), r.resume("run_2", "run_1", decide("a=approve")), r); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := r.terminal(t).(event.RunError); !ok || got.Code != codeInterruptLost || got.Category != event.CategoryUnavailable || got.Retryable {
+		if got, ok := r.terminal(t).(event.RunError); !ok || got.Code != worker.CodeRunInterruptLost || got.Category != event.CategoryUnavailable || got.Retryable {
 			t.Errorf("%s: %+v", name, r.terminal(t))
 		}
 	}

@@ -38,7 +38,7 @@ func TestASessionThatIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			var f *worker.Failure
-			err := New(fakeProfile()).Open(t.Context(), env, harness.Construction{})
+			err := newDriver(fakeProfile()).Open(t.Context(), env, harness.Construction{})
 			if !errors.As(err, &f) || f.Code != codeSessionLost || f.Category != event.CategoryPersistence {
 				t.Errorf("open: %v", err)
 			}
@@ -91,7 +91,7 @@ func TestOpenFails(t *testing.T) {
 			if tc.state != nil {
 				tc.state(env.State)
 			}
-			d := New(p)
+			d := newDriver(p)
 			var f *worker.Failure
 			if err := d.Open(t.Context(), env, harness.Construction{}); !errors.As(err, &f) || f.Code != tc.code {
 				t.Errorf("open: %v, want %s", err, tc.code)

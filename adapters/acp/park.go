@@ -34,16 +34,23 @@ func (p *parked) keep(m incoming) {
 	p.backlog = append(p.backlog, m)
 }
 
-// Parked reports whether a native prompt waits in the agent's process for a person: the worker's end would lose it.
-// It may be called at any time.
-func (d *Driver) Parked() bool {
-	a := d.agent.Load()
+// Parked implements worker.Parker.
+func (p parker) Parked() bool {
+	a := p.d.agent.Load()
 	if a == nil || !a.alive() {
 		return false
 	}
 	a.turnMu.Lock()
 	defer a.turnMu.Unlock()
 	return a.parked != nil
+}
+
+// Abandon implements worker.Parker.
+func (p parker) Abandon(ctx context.Context) error {
+	if a := p.d.agent.Load(); a != nil {
+		p.d.supersede(ctx, a)
+	}
+	return nil
 }
 
 // park ends a turn whose requests wait for a person. The native prompt goes on. Without anything that could be asked,
@@ -79,7 +86,7 @@ func (a *agent) unpark() *parked {
 func (d *Driver) resume(ctx context.Context, run *turn, r harness.Resume) (outcome, error) {
 	a := d.agent.Load()
 	if a == nil || !a.alive() {
-		return outcome{}, interruptLost(errClosed)
+		return outcome{}, worker.InterruptLost(errClosed)
 	}
 	p, answers, err := a.goOn(run, r)
 	if err != nil {
@@ -99,7 +106,7 @@ func (a *agent) goOn(run *turn, r harness.Resume) (*parked, []answer, error) {
 	defer a.turnMu.Unlock()
 	p := a.parked
 	if p == nil || p.runID != r.RunID {
-		return nil, nil, interruptLost(errors.New("nothing waits for this decision"))
+		return nil, nil, worker.InterruptLost(errors.New("nothing waits for this decision"))
 	}
 	answers := make([]answer, len(p.asked))
 	for i, q := range p.asked {
@@ -113,7 +120,7 @@ func (a *agent) goOn(run *turn, r harness.Resume) (*parked, []answer, error) {
 	}
 	if p.lost {
 		a.process.Kill()
-		return nil, nil, interruptLost(errTooMuch)
+		return nil, nil, worker.InterruptLost(errTooMuch)
 	}
 	run.translator.inherit(r, p.translator)
 	run.asks = p.later

@@ -3,6 +3,7 @@ package acp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,7 +127,7 @@ func TestPermissionsWaitForAPerson(t *testing.T) {
 		})
 		first := play(t, d, newRecorder(), turnOf("hi"))
 		compare(t, first.shapes(), append([]string{started("a"), input("a"), started("b"), input("b")}, interrupted("1", "a", "b")...))
-		if !d.Parked() {
+		if !(parker{d}).Parked() {
 			t.Error("not parked")
 		}
 		synctest.Wait()
@@ -141,7 +142,7 @@ func TestPermissionsWaitForAPerson(t *testing.T) {
 		}, strings.Replace(interrupted("2", "c")[0], `"name":"sh"`, `"name":"tool"`, 1), interrupted("2", "c")[1]))
 		third := play(t, d, second.continuing(t), second.resume("run_3", "run_2", decide("c=approve")))
 		compare(t, third.shapes(), []string{`tool.finished {"toolCallId":"c","result":""}`, finishedLocal})
-		if d.Parked() {
+		if (parker{d}).Parked() {
 			t.Error("still parked")
 		}
 	})
@@ -257,8 +258,8 @@ func TestAskedAndCancelled(t *testing.T) {
 		if err := d.Turn(ctx, turnOf("hi"), r); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := r.terminal(t).(event.RunCancelled); !ok || d.Parked() {
-			t.Errorf("ended as %v, parked %v", r.shapes(), d.Parked())
+		if _, ok := r.terminal(t).(event.RunCancelled); !ok || (parker{d}).Parked() {
+			t.Errorf("ended as %v, parked %v", r.shapes(), (parker{d}).Parked())
 		}
 	})
 }
@@ -361,7 +362,7 @@ func TestWhatWaitedIsLost(t *testing.T) {
 				lost := play(t, d, r.continuing(t), r.resume("run_2", after, decide("a=approve")))
 				compare(t, lost.shapes(), []string{
 					`tool.error {"toolCallId":"a","code":"run_ended","message":"The run ended before the tool answered.","retryable":false}`,
-					`run.error {"code":"interrupt_lost","message":"What waited for the decision is gone with the process that held it. Send the message again.",` +
+					`run.error {"code":"interrupt_lost","message":"What waited for the decision was lost with its process.",` +
 						`"category":"unavailable","retryable":false,"sideEffects":"possible","thread":{"durability":"LOCAL"}}`,
 				})
 				next := play(t, d, newRecorder(), harness.Turn{RunID: "run_3", Text: "again"})
@@ -439,7 +440,7 @@ func TestCloseWhileParked(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-ended
-		if d.Parked() {
+		if (parker{d}).Parked() {
 			t.Error("parked after the end")
 		}
 	})
@@ -460,6 +461,57 @@ func TestPoliciesThatDoNotAsk(t *testing.T) {
 		r := play(t, d, newRecorder(), turnOf("hi"))
 		if _, ok := r.terminal(t).(event.RunFinished); !ok {
 			t.Errorf("%s: %v", name, r.shapes())
+		}
+	}
+}
+
+// TestAbandon: what waits is cancelled, and the agent takes the next message.
+func TestAbandon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, env := opened(t, asking(), func(_ int, p *program) {
+			p.serve(func(p *program, m message) {
+				if strings.Contains(string(m.Params), "again") {
+					p.result(m.ID, `{"stopReason":"end_turn"}`)
+					return
+				}
+				p.call("a")
+				p.ask("a")
+				expect(t, p.answers(2), "session/cancel", dropped("a"))
+				p.result(m.ID, `{"stopReason":"cancelled"}`)
+			})
+		})
+		play(t, d, newRecorder(), turnOf("hi"))
+		for range 2 {
+			if err := (parker{d}).Abandon(t.Context()); err != nil || (parker{d}).Parked() {
+				t.Fatalf("parked %v, %v", (parker{d}).Parked(), err)
+			}
+		}
+		r := play(t, d, newRecorder(), harness.Turn{RunID: "run_2", Text: "again"})
+		compare(t, r.shapes(), []string{finishedLocal})
+		if env.Tree.(*fakeTree).starts != 1 {
+			t.Error("the process was started again")
+		}
+	})
+}
+
+// TestWhatADriverIs: the host sees exactly what the profile allows.
+func TestWhatADriverIs(t *testing.T) {
+	for _, moves := range []bool{true, false} {
+		for _, parks := range []bool{true, false} {
+			p := fakeProfile()
+			p.Interrupts = !parks
+			if moves {
+				p.StatePaths = []string{"thread"}
+			}
+			d := New(p)
+			s, stateful := d.(worker.Stateful)
+			_, parker := d.(worker.Parker)
+			if stateful != moves || parker != parks {
+				t.Errorf("moves %v, parks %v: stateful %v, parker %v", moves, parks, stateful, parker)
+			}
+			if moves && !slices.Equal(s.StatePaths(), []string{"thread", sessionFile}) {
+				t.Errorf("paths %v", s.StatePaths())
+			}
 		}
 	}
 }

@@ -23,12 +23,9 @@ type sessionRecord struct {
 }
 
 // StatePaths implements worker.Stateful: the files, relative to the state folder, that another worker needs to go on with
-// the conversation. None where the agent's state cannot be moved.
-func (d *Driver) StatePaths() []string {
-	if len(d.profile.StatePaths) == 0 {
-		return nil
-	}
-	paths := slices.Clone(d.profile.StatePaths)
+// the conversation.
+func (s stateful) StatePaths() []string {
+	paths := slices.Clone(s.d.profile.StatePaths)
 	if !slices.Contains(paths, sessionFile) {
 		paths = append(paths, sessionFile)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/worker"
 )
 
 // call is one tool call.
@@ -168,7 +169,7 @@ func ending(c *call, status, text string) event.Data {
 		if text == "" {
 			text = messageRejected
 		}
-		return event.ToolError{ToolCallID: c.id, Code: codeRejected, Message: cut(text, maxMessage)}
+		return event.ToolError{ToolCallID: c.id, Code: worker.CodeRejected, Message: cut(text, maxMessage)}
 	}
 	if status == statusFailed {
 		return event.ToolError{ToolCallID: c.id, Code: codeToolFailed, Message: cut(text, maxMessage)}
