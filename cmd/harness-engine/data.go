@@ -18,6 +18,7 @@ const (
 	fileEngine   = "engine.json" // where the running engine listens
 	fileBroker   = "broker.sock"
 	dirSandboxes = "sandboxes"
+	dirBlobs     = "blobs" // packed thread states and attachments
 )
 
 func openDataFolder(path string) (dataFolder, error) {

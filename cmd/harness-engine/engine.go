@@ -29,6 +29,7 @@ import (
 	"github.com/harness-engine/harness-engine/resolvers"
 	"github.com/harness-engine/harness-engine/sandbox"
 	"github.com/harness-engine/harness-engine/sandbox/process"
+	"github.com/harness-engine/harness-engine/store/files"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 	"github.com/harness-engine/harness-engine/transport"
 	"github.com/harness-engine/harness-engine/transport/auth"
@@ -46,6 +47,7 @@ type engine struct {
 	log    *slog.Logger
 	tokens *auth.Dev
 	store  *sqlite.Store
+	blobs  *files.Store
 	fake   *fakeModel // nil unless it answers the model calls
 	edge   *transport.Server
 
@@ -85,7 +87,16 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	if e.store, err = sqlite.Open(ctx, sqlite.Options{Path: e.data.path(fileStore), Logger: log}); err != nil {
 		return nil, err
 	}
-	e.later(func(context.Context) error { return e.store.Close() })
+	e.later(func(context.Context) error {
+		if e.store.Err() != nil {
+			return nil // what it could not commit stays as it is for the next start to judge
+		}
+		return e.store.Close()
+	})
+	if e.blobs, err = files.Open(ctx, files.Options{Folder: e.data.path(dirBlobs), Logger: log}); err != nil {
+		return nil, err
+	}
+	e.later(func(context.Context) error { return e.blobs.Close() })
 	background, halt := context.WithCancel(context.WithoutCancel(ctx))
 	e.halt = halt
 	e.later(func(context.Context) error { halt(); e.background.Wait(); return nil })
@@ -130,7 +141,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	e.coordinator = run.New(run.Options{
 		Runs: e.store, Sessions: e.store, Events: e.store, Publish: hub.Publish,
 		Agents: e.store, Harnesses: harnesses, Workers: workers, Capabilities: signer, Authz: fga,
-		Changed: changes.Publish, Secret: ids, Boot: id.New(id.Boot), Log: log,
+		Blobs: e.blobs, Admit: e.admit, Changed: changes.Publish, Secret: ids, Boot: id.New(id.Boot), Log: log,
 		Limits: run.Limits{MaxRuns: c.MaxRuns, MaxRunDuration: c.MaxRunTime, IdleWorker: c.IdleWorker},
 	})
 	e.later(e.coordinator.Drain)
@@ -148,7 +159,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	e.edge, err = transport.NewServer(transport.Options{
 		API: api, Authenticator: e.tokens, AllowedOrigins: c.AllowedOrigin, Playground: c.Playground, Logger: log,
 		Checks: []transport.Check{
-			{Name: "store", Check: func(context.Context) error { return e.store.Admit() }},
+			{Name: "store", Check: func(context.Context) error { return e.admit() }},
 			{Name: "authorization", Check: fga.Ready},
 		},
 	})
@@ -257,6 +268,9 @@ func (e *engine) newWorkers(c serveCmd) (*sandbox.Manager, error) {
 		MaxSandboxes: c.MaxWorkers, BrokerSocket: e.broker.Path(), Log: e.log,
 	})
 }
+
+// admit refuses new work while the disk has no room for it.
+func (e *engine) admit() error { return errors.Join(e.store.Admit(), e.blobs.Admit()) }
 
 // secret returns the store's secret of that name, made at its first use.
 func (e *engine) secret(ctx context.Context, name string) ([]byte, error) {
