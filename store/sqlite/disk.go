@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
+	"github.com/harness-engine/harness-engine/store/internal/folder"
 )
 
 // reserveName is the file that holds room on the disk for what must be written when the disk is full: terminal
@@ -27,14 +27,7 @@ func newDisk(o Options) *disk {
 	return &disk{folder: filepath.Dir(o.Path), reserve: o.ReserveBytes}
 }
 
-// free is the number of bytes that an ordinary user may still write.
-func (d *disk) free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(d.folder, &st); err != nil {
-		return 0, fmt.Errorf("failed to read free disk space: %w", err)
-	}
-	return int64(st.Bavail) * int64(st.Bsize), nil //nolint:unconvert // the types differ between systems
-}
+func (d *disk) free() (int64, error) { return folder.Free(d.folder) }
 
 func (d *disk) reservePath() string { return filepath.Join(d.folder, reserveName) }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/harness-engine/harness-engine/store/internal/folder"
 )
 
 // Connections. The waiting time is for the short moments in which a checkpoint holds the writer's lock.
@@ -59,11 +61,11 @@ func connect(path, vfs string, cache, connections int, extra ...string) (*sql.DB
 // prepareFolder makes the folder and the database file with modes that keep others out; SQLite gives the files that
 // it makes beside the database the same mode.
 func prepareFolder(path string) error {
-	folder := filepath.Dir(path)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("failed to make data folder: %w", err)
+	data := filepath.Dir(path)
+	if err := folder.Make(data); err != nil {
+		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, folder.FileMode)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return nil
@@ -73,20 +75,7 @@ func prepareFolder(path string) error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("failed to make database file: %w", err)
 	}
-	return errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)))
-}
-
-// syncFolder makes new names in the folder durable.
-func syncFolder(folder string) error {
-	d, err := os.Open(folder)
-	if err != nil {
-		return fmt.Errorf("failed to sync folder: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("failed to sync folder %s: %w", folder, err)
-	}
-	return nil
+	return folder.Sync(data)
 }
 
 // prepareDatabase recovers and empties the write-ahead log, and brings the schema up to date. It checkpoints before

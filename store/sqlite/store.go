@@ -18,6 +18,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
+	"github.com/harness-engine/harness-engine/store/internal/folder"
 )
 
 // Options of Open. Zero values mean the defaults.
@@ -38,6 +39,9 @@ type Options struct {
 
 	vfs string // of SQLite; tests cause faults through it
 }
+
+// lockName is the file in the data folder whose lock says that an engine has it open.
+const lockName = "engine.lock"
 
 // Defaults of Options.
 const (
@@ -121,7 +125,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := prepareFolder(o.Path); err != nil {
 		return nil, err
 	}
-	if s.lock, err = lockFolder(filepath.Dir(o.Path)); err != nil {
+	if s.lock, err = folder.Lock(filepath.Dir(o.Path), lockName); errors.Is(err, folder.ErrHeld) {
+		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	} else if err != nil {
 		return nil, err
 	}
 	begun := time.Now()

@@ -90,7 +90,7 @@ func crashKill(t *testing.T, s Stores) {
 	acked := map[string]int64{} // writer -> last acknowledged place
 	for round := range crashRounds {
 		noError(t, s.Close())
-		runAndKill(t, s.Location, acked)
+		runAndKill(t, childLocation, s.Location, crashAcks, acked)
 		s = s.Reopen(t)
 		ctx := t.Context()
 		for i := range crashLogs {
@@ -120,11 +120,12 @@ func crashKill(t *testing.T, s Stores) {
 	}
 }
 
-// runAndKill starts the child, kills it after enough acknowledgements, and notes all that it printed.
-func runAndKill(t *testing.T, location string, acked map[string]int64) {
+// runAndKill starts the child, which finds its location in the variable, kills it after enough acknowledgements, and notes
+// all that it printed: for each writer the last place that was acknowledged.
+func runAndKill(t *testing.T, variable, location string, acks int, acked map[string]int64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childLocation+"="+location)
+	child.Env = append(os.Environ(), variable+"="+location)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	noError(t, err)
@@ -141,7 +142,7 @@ func runAndKill(t *testing.T, location string, acked map[string]int64) {
 			break
 		}
 		acked[fmt.Sprint(kind, " ", i)] = place
-		if count++; count == crashAcks {
+		if count++; count == acks {
 			noError(t, child.Process.Kill())
 			killed = true
 		}

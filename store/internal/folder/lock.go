@@ -1,4 +1,4 @@
-package sqlite
+package folder
 
 import (
 	"bytes"
@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is the file in the data folder whose lock says that an engine has it open. The lock belongs to the open
-// file (flock), so the kernel drops it when the process ends, however it ends. The file itself stays.
-const lockName = "engine.lock"
+// ErrHeld: another process holds the lock.
+var ErrHeld = errors.New("folder: locked by another process")
 
-// lockFolder takes the folder's lock, or fails with ErrLocked and the holder's process id.
-func lockFolder(folder string) (*os.File, error) {
-	path := filepath.Join(folder, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// Lock takes a lock on the file of that name in the folder, or fails with ErrHeld and the holder's process id. The lock
+// belongs to the open file (flock), so the kernel drops it when the process ends, however it ends. The file itself
+// stays. Closing it gives the lock free.
+func Lock(folder, name string) (*os.File, error) {
+	path := filepath.Join(folder, name)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, FileMode)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open lock file: %w", err)
 	}
@@ -27,7 +28,7 @@ func lockFolder(folder string) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("failed to lock %s: %w", path, err)
 		}
-		return nil, fmt.Errorf("%w: %s is locked%s", ErrLocked, path, holder(f))
+		return nil, fmt.Errorf("%w: %s is locked%s", ErrHeld, path, holder(f))
 	}
 	// The process id is a help for people only; a failure to write it changes nothing.
 	if f.Truncate(0) == nil {
