@@ -124,7 +124,7 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 		// A repeat of its key that saw the run unadmitted, and admitted it once more after it had been settled: the
 		// binding is taken again, and only a further look frees it.
 		if b.Active.Gen > x.admitted {
-			x.again = &claim{run: r, binding: b}
+			x.next = &claim{run: r, binding: b}
 		}
 		return
 	}
@@ -139,11 +139,11 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 		defer func() {
 			c.mu.Lock()
 			delete(c.live, r.ID)
-			again := x.again
+			next := x.next
 			c.mu.Unlock()
 			close(x.left)
-			if again != nil {
-				c.launch(again.run, again.binding, false)
+			if next != nil {
+				c.launch(next.run, next.binding, false)
 			}
 		}()
 		x.drive(c.ctx)

@@ -37,10 +37,11 @@ type execution struct {
 	epoch int64 // the run's, which the binding may have left by a clear; 0 until it is queued
 	log   *slog.Logger
 
+	distrust  bool // the conversation's worker spoke of an owner that the binding does not know; it is not asked again
 	recovered bool // the run was taken over; authorization and harness are checked again before it is dispatched
 
 	admitted int64  // lease generation that it was launched with
-	again    *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
+	next     *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
 
 	inherit event.Inheritance // from the run that it continues
 	left    chan struct{}     // closed when this engine has let go of the run
@@ -75,15 +76,18 @@ func (x *execution) cancelled() (event.CancelReason, bool) {
 // on, and nothing is cancelled, released or written.
 func (x *execution) drive(ctx context.Context) {
 	err := x.steps(ctx)
-	for errors.Is(err, event.ErrBegun) {
-		// The first chunk of the owner before, which was on its way when we looked, has arrived: claim again, and go on
-		// from what it says.
-		if err = x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+	for x.again(err) {
+		failed := x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
 			return session.Reclaim(b, x.lease, op)
-		}); err == nil {
-			x.lease, _ = x.b.Lease()
-			err = x.steps(ctx)
+		})
+		if failed != nil {
+			if !errors.Is(err, harness.ErrStaleLease) {
+				err = failed
+			}
+			break // there is another owner indeed
 		}
+		x.lease, _ = x.b.Lease()
+		err = x.steps(ctx)
 	}
 	switch {
 	case err == nil:
@@ -96,6 +100,20 @@ func (x *execution) drive(ctx context.Context) {
 	default:
 		x.log.Error("run left unfinished until the next start", "error", err)
 	}
+}
+
+// again says whether to claim the lease again and go on from what the log then says.
+func (x *execution) again(err error) bool {
+	switch {
+	case errors.Is(err, event.ErrBegun): // the first chunk of the owner before was on its way when we looked, and has arrived
+		return true
+	case errors.Is(err, harness.ErrStaleLease) && !x.distrust:
+		// The binding, not a worker, says who owns the run: model-directed code may have got at the worker. Where the lease
+		// is ours, the worker lies, and is replaced.
+		x.distrust = true
+		return true
+	}
+	return false
 }
 
 func (x *execution) steps(ctx context.Context) error {
@@ -287,7 +305,7 @@ func (x *execution) seatUnlessCancelled(ctx context.Context) (harness.Runtime, e
 func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.Limits.StartTimeout)
 	defer cancel()
-	if x.b.Sandbox != nil {
+	if x.b.Sandbox != nil && !x.distrust {
 		rt, err := x.c.Workers.Attach(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr)
 		if err == nil {
 			err = x.sameHead(ctx, rt)

@@ -183,6 +183,10 @@ func (x *execution) reattach(ctx context.Context, w *event.Writer) (harness.Runt
 	if err := x.projectStart(ctx, started); err != nil {
 		return nil, err
 	}
+	if x.distrust {
+		p := &pump{x: x, w: w}
+		return nil, p.lost(ctx, harness.ErrStaleLease)
+	}
 	until := x.c.Now().Add(x.c.Limits.ReconnectFor)
 	for {
 		rt, err := x.attachTo(ctx, started)
