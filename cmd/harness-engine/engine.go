@@ -14,14 +14,11 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/harness-engine/harness-engine/adapters/deepagents"
-	"github.com/harness-engine/harness-engine/adapters/scripted"
 	"github.com/harness-engine/harness-engine/broker"
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/catalog"
 	"github.com/harness-engine/harness-engine/engine/event"
-	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
@@ -142,7 +139,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 		Runs: e.store, Sessions: e.store, Events: e.store, Publish: hub.Publish,
 		Agents: e.store, Harnesses: harnesses, Workers: workers, Capabilities: signer, Authz: fga,
 		Blobs: e.blobs, Admit: e.admit, Changed: changes.Publish, Secret: ids, Boot: id.New(id.Boot), Log: log,
-		Limits: run.Limits{MaxRuns: c.MaxRuns, MaxRunDuration: c.MaxRunTime, IdleWorker: c.IdleWorker},
+		Limits: run.Limits{MaxRuns: c.MaxRuns, MaxRunDuration: c.MaxRunTime, IdleWorker: c.IdleWorker, InterruptDeadline: c.InterruptDeadline},
 	})
 	e.later(e.coordinator.Drain)
 	if err := e.coordinator.Recover(ctx); err != nil {
@@ -243,7 +240,7 @@ func (e *engine) newCatalog(ctx context.Context, c serveCmd) (*catalog.Catalog, 
 		return nil, err
 	}
 	return catalog.New(ctx, catalog.Options{
-		Adapters: []harness.Adapter{scripted.New(), deepagents.New(deepagents.Options{AgentDir: node})},
+		Adapters: adapters(node),
 		Policy:   policy, Logger: e.log,
 	})
 }

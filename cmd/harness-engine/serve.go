@@ -38,6 +38,7 @@ type serveCmd struct {
 	MaxWorkers        int           `default:"32" help:"Workers that may live at once."`
 	MaxRunTime        time.Duration `default:"1h" help:"Longest run of an agent that sets no limit."`
 	IdleWorker        time.Duration `default:"10m" help:"How long a worker waits for the next turn of its conversation."`
+	InterruptDeadline time.Duration `default:"24h" help:"How long a person has to decide an interrupt of an agent that sets no limit."`
 
 	FakeModel bool `help:"Answer all model calls with the built-in fake."`
 
