@@ -16,6 +16,8 @@ import (
 // cli is the command line. Every flag is also an environment variable, HARNESS_ and the flag's name in upper case.
 type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the engine."`
+	Chat    chatCmd    `cmd:"" help:"Talk with an agent in the terminal."`
+	Doctor  doctorCmd  `cmd:"" help:"Say what is missing on this machine and how to get it."`
 	Token   tokenCmd   `cmd:"" help:"Make a token for a subject, signed with the key of a data folder (development only)."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -34,6 +36,11 @@ func version() string {
 	return "(devel)"
 }
 
+// exitCode is an error that has been told already, except by the program's exit code.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
 func main() {
 	if err := protectMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "harness-engine:", err)
@@ -45,7 +52,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	k.BindTo(ctx, (*context.Context)(nil))
-	if err := k.Run(); err != nil && !errors.Is(err, context.Canceled) {
+	err := k.Run()
+	var code exitCode
+	if errors.As(err, &code) {
+		os.Exit(int(code))
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "harness-engine:", err)
 		os.Exit(1)
 	}

@@ -74,6 +74,7 @@ type Refusal struct {
 	Message         string `json:"message"`
 	ActiveRunID     string `json:"activeRunId"`
 	CurrentRevision int64  `json:"currentRevision"`
+	Status          string `json:"status"` // of an interrupt
 }
 
 // Error implements error.

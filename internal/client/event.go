@@ -94,7 +94,11 @@ type Event struct {
 	Usage             *Usage          `json:"usage"`
 	InterruptID       string          `json:"interruptId"`
 	Revision          int64           `json:"revision"`
-	Kind              string          `json:"kind"`
+	Kind              string          `json:"kind"`   // of an interrupt
+	Prompt            string          `json:"prompt"` // of an interrupt
+	Fields            []FormField     `json:"fields"`
+	Calls             []ApprovalCall  `json:"calls"`
+	Deadline          *time.Time      `json:"deadline"`
 	Code              string          `json:"code"`
 	Message           string          `json:"message"`
 	StopReason        string          `json:"stopReason"`

@@ -43,10 +43,7 @@ type Feed struct {
 
 // Feed makes a feed of the run. It connects at the first Next.
 func (c *Client) Feed(runID string, o FeedOptions) *Feed {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = firstWait, longest
-	waits.Reset()
-	return &Feed{client: c, run: runID, opts: o, last: o.After, waits: waits}
+	return &Feed{client: c, run: runID, opts: o, last: o.After, waits: newWaits()}
 }
 
 // Through is the last sequence that was given.
