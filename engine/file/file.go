@@ -37,6 +37,8 @@ type Attachment struct {
 var (
 	ErrNotFound = errors.New("file: not found")
 	ErrExists   = errors.New("file: exists")
+	// ErrUnknownOutcome: the write may or may not have happened; re-read it.
+	ErrUnknownOutcome = errors.New("file: write outcome unknown")
 )
 
 // Store keeps attachment documents. Implementations must pass store/storetest.

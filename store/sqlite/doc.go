@@ -1,5 +1,5 @@
 // Package sqlite keeps the engine's documents and event log in one SQLite database (modernc.org/sqlite, no C
-// compiler). It implements event.Log, session.Store, run.Store, agent.Store and store.Values.
+// compiler). It implements event.Log, session.Store, run.Store, agent.Store, file.Store and store.Values.
 //
 // How it writes. One connection writes, owned by one goroutine, the committer. Every write, of the log and of
 // documents alike, waits in a queue; the committer drains what waits into one transaction and one sync of the disk,

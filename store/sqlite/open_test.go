@@ -220,7 +220,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 		getSession: {"s"}, pinnedSessions: {"e", "a", 10}, busySessions: {"", 10}, sessionsOfOwner: {"e", "s", "", 10}, sessionsOfAgent: {"e", "s", "a", "", 10},
 		getRun: {"r"}, sessionRuns: {"s", 1, 0, 10}, unfinishedRuns: {"", 10},
 		getAgent: {"a"}, unsettledAgents: {"", 10}, agentsOfOwner: {"e", "o", "", 10}, getVersion: {"a", 1}, lastVersion: {"a"},
-		getValue: {"n"},
+		getValue: {"n"}, getAttachment: {"a"},
 	} {
 		plan := explain(t, s, query, args)
 		if strings.Contains(strings.ReplaceAll(plan, "SCAN (", "("), "SCAN") || strings.Contains(plan, "TEMP B-TREE") && query != sessionRuns {

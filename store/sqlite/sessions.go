@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	insertSession = "INSERT INTO sessions (id, rev, environment, subject, agent, busy, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
-	updateSession = "UPDATE sessions SET rev = ?, environment = ?, subject = ?, agent = ?, busy = ?, body = ? WHERE id = ? AND rev = ?"
+	insertSession = "INSERT INTO sessions (rev, environment, subject, agent, version, busy, body, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+	updateSession = "UPDATE sessions SET rev = ?, environment = ?, subject = ?, agent = ?, version = ?, busy = ?, body = ? WHERE id = ? AND rev = ?"
 	hasSession    = "SELECT 1 FROM sessions WHERE id = ?"
 	getSession    = "SELECT body FROM sessions WHERE id = ?"
 	busySessions  = "SELECT id FROM sessions WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?"
 
 	// The condition is the one of the index sessions_pinned.
-	pinnedSessions = "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE environment = ? AND agent = ? AND json_extract(body, '$.agentVersion') <> 0 LIMIT ?)"
+	pinnedSessions = "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE environment = ? AND agent = ? AND version <> 0 LIMIT ?)"
 
 	sessionsOfOwner = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND id < ? ORDER BY id DESC LIMIT ?"
 	sessionsOfAgent = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND agent = ? AND id < ? ORDER BY id DESC LIMIT ?"
@@ -33,6 +33,11 @@ func checkSession(b session.Binding) error {
 // isBusy says whether the binding is listed by BusySessions.
 func isBusy(b session.Binding) bool { return b.Active != nil || b.Draining != "" || b.Pending != nil }
 
+// sessionColumns are the arguments of insertSession and the first of updateSession.
+func sessionColumns(b session.Binding, body []byte) []any {
+	return []any{b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, b.AgentVersion, isBusy(b), string(body), b.ID}
+}
+
 // InsertSession implements session.Store.
 func (s *Store) InsertSession(ctx context.Context, b session.Binding) error {
 	body, err := checkedDocument(b, checkSession(b), store.CheckInsertRev(b.Rev))
@@ -40,8 +45,7 @@ func (s *Store) InsertSession(ctx context.Context, b session.Binding) error {
 		return fmt.Errorf("failed to insert session %s: %w", b.ID, err)
 	}
 	return s.change(ctx, "insert", change{
-		noun: "session", id: b.ID, body: body, query: insertSession,
-		args:     []any{b.ID, b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, isBusy(b), string(body)},
+		noun: "session", id: b.ID, body: body, query: insertSession, args: sessionColumns(b, body),
 		conflict: refuse(session.ErrExists), unknown: session.ErrUnknownOutcome,
 	})
 }
@@ -54,7 +58,7 @@ func (s *Store) UpdateSession(ctx context.Context, b session.Binding) error {
 	}
 	return s.change(ctx, "update", change{
 		noun: "session", id: b.ID, body: body, query: updateSession, vital: true,
-		args: []any{b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, isBusy(b), string(body), b.ID, b.Rev - 1},
+		args: append(sessionColumns(b, body), b.Rev-1),
 		none: staleOr(session.ErrNotFound, session.ErrRevision, hasSession, b.ID), unknown: session.ErrUnknownOutcome,
 	})
 }

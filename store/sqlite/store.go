@@ -15,6 +15,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
@@ -103,6 +104,7 @@ var (
 	_ session.Store = (*Store)(nil)
 	_ run.Store     = (*Store)(nil)
 	_ agent.Store   = (*Store)(nil)
+	_ file.Store    = (*Store)(nil)
 	_ store.Values  = (*Store)(nil)
 )
 

@@ -22,7 +22,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // stores names the store by the ports that it implements.
 func stores(s *Store, d *faultDisk) storetest.Stores {
-	out := storetest.Stores{Log: s, Sessions: s, Runs: s, Agents: s, Values: s}
+	out := storetest.Stores{Log: s, Sessions: s, Runs: s, Agents: s, Files: s, Values: s}
 	if s == nil || d == nil {
 		return out
 	}

@@ -6,11 +6,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
@@ -35,6 +37,74 @@ func textDocuments(text string) (session.Binding, run.Run, agent.Version) {
 		Harness: agent.Harness{Options: json.RawMessage(`{"text":` + string(quoted) + `}`)},
 	}}
 	return b, r, v
+}
+
+// filled makes a document of which no field has its zero value, whatever fields it has.
+func filled[T any]() (out T) {
+	fill(reflect.ValueOf(&out).Elem())
+	return out
+}
+
+func fill(v reflect.Value) {
+	switch v.Interface().(type) {
+	case json.RawMessage:
+		v.SetBytes([]byte(`{"raw":[1]}`))
+		return
+	case time.Time:
+		v.Set(reflect.ValueOf(when))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(1.5)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0))
+		fill(v.Index(1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		elem := reflect.New(v.Type().Elem()).Elem()
+		fill(elem)
+		v.SetMapIndex(reflect.ValueOf("text").Convert(v.Type().Key()), elem)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	default:
+		panic("no value for " + v.Type().String())
+	}
+}
+
+// documentsEveryField: whatever a document has comes back, at once and after the backend was opened again.
+func documentsEveryField(t *testing.T, s Stores) {
+	ctx := t.Context()
+	b, r, a, v, f := filled[session.Binding](), filled[run.Run](), filled[agent.Agent](), filled[agent.Version](), filled[file.Attachment]()
+	b.Rev, r.Rev, a.Rev = 1, 1, 1
+	noError(t, errors.Join(s.Sessions.InsertSession(ctx, b), s.Runs.InsertRun(ctx, r), s.Agents.InsertAgent(ctx, a),
+		s.Agents.InsertVersion(ctx, v), s.Files.InsertAttachment(ctx, f)))
+	for range 2 {
+		gotB, errB := s.Sessions.Session(ctx, b.ID)
+		gotR, errR := s.Runs.Run(ctx, r.ID)
+		gotA, errA := s.Agents.Agent(ctx, a.ID)
+		gotV, errV := s.Agents.Version(ctx, v.AgentID, v.Number)
+		gotF, errF := s.Files.Attachment(ctx, f.ID)
+		noError(t, errors.Join(errB, errR, errA, errV, errF))
+		for _, pair := range [][2]any{{gotB, b}, {gotR, r}, {gotA, a}, {gotV, v}, {gotF, f}} {
+			if !reflect.DeepEqual(pair[0], pair[1]) {
+				t.Fatalf("got  %+v\nwant %+v", pair[0], pair[1])
+			}
+		}
+		s = s.reopen(t)
+	}
 }
 
 // fataler is what *testing.T and *rapid.T share.

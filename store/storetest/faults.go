@@ -7,6 +7,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
@@ -49,7 +50,7 @@ func faultUnknownDocuments(t *testing.T, s Stores) {
 	b, r, v := textDocuments("text")
 	a := agentDoc(fresh("agt"), "dev", fresh("owner"), "slug", agent.StateActive)
 	noError(t, errors.Join(s.Sessions.InsertSession(ctx, b), s.Runs.InsertRun(ctx, r), s.Agents.InsertAgent(ctx, a), s.Agents.InsertVersion(ctx, v)))
-	next := v
+	next, f := v, attachmentDoc(fresh("att"), "name")
 	next.Number = 2
 	b2, r2, a2 := b, r, a
 	b2.ID, r2.ID, a2.ID, a2.Slug = fresh("ses"), fresh("run"), fresh("agt"), "other"
@@ -65,6 +66,7 @@ func faultUnknownDocuments(t *testing.T, s Stores) {
 		"update run":     {func() error { return s.Runs.UpdateRun(ctx, r) }, run.ErrUnknownOutcome},
 		"insert agent":   {func() error { return s.Agents.InsertAgent(ctx, a2) }, agent.ErrUnknownOutcome},
 		"update agent":   {func() error { return s.Agents.UpdateAgent(ctx, a) }, agent.ErrUnknownOutcome},
+		"insert file":    {func() error { return s.Files.InsertAttachment(ctx, f) }, file.ErrUnknownOutcome},
 		"insert version": {func() error { return s.Agents.InsertVersion(ctx, next) }, agent.ErrUnknownOutcome},
 	} {
 		noError(t, s.Log.Append(ctx, MakeChunk(fresh("run"), 1, 1, 1, "eng_a", 0)))
@@ -79,13 +81,18 @@ func faultUnknownDocuments(t *testing.T, s Stores) {
 	gotR, errR := s.Runs.Run(ctx, r.ID)
 	gotA, errA := s.Agents.Agent(ctx, a.ID)
 	last, errV := s.Agents.LastVersion(ctx, v.AgentID)
-	noError(t, errors.Join(errB, errR, errA, errV))
+	gotF, errF := s.Files.Attachment(ctx, f.ID)
+	noError(t, errors.Join(errB, errR, errA, errV, errF))
+	if gotF != f {
+		t.Errorf("a durable attachment is %+v", gotF)
+	}
 	if gotB.LastOp != "op_new" || gotR.LastSequence != 9 || gotA.LastOp != "op_new" || last != 2 {
 		t.Error("a durable update is lost")
 	}
 	wantError(t, s.Sessions.InsertSession(ctx, b2), session.ErrExists)
 	wantError(t, s.Runs.InsertRun(ctx, r2), run.ErrExists)
 	wantError(t, s.Agents.InsertAgent(ctx, a2), agent.ErrExists)
+	wantError(t, s.Files.InsertAttachment(ctx, f), file.ErrExists)
 }
 
 // faultDiskFull fills the disk: writes say so and write nothing, reads go on, and when there is room all goes on.
@@ -97,6 +104,7 @@ func faultDiskFull(t *testing.T, s Stores) {
 	first, second := MakeChunk(id, 1, 2, 1, "eng_a", 0), MakeChunk(id, 3, 1, 1, "eng_a", 0)
 	noError(t, s.Log.Append(ctx, first))
 	b, r, _ := textDocuments("text")
+	f := attachmentDoc(fresh("att"), "name")
 	s.Faults.FillDisk()
 	for range 3 {
 		for _, err := range outcomes(8, func(i int) error {
@@ -109,12 +117,13 @@ func faultDiskFull(t *testing.T, s Stores) {
 		}
 		wantError(t, s.Sessions.InsertSession(ctx, b), event.ErrDiskFull)
 		wantError(t, s.Runs.InsertRun(ctx, r), event.ErrDiskFull)
+		wantError(t, s.Files.InsertAttachment(ctx, f), event.ErrDiskFull)
 		if all := readAll(ctx, t, s.Log, id, 100); !reflect.DeepEqual(all, []event.Chunk{first}) {
 			t.Fatalf("with a full disk the log is %+v", all)
 		}
 	}
 	s.Faults.FreeDisk()
-	noError(t, errors.Join(s.Log.Append(ctx, second), s.Sessions.InsertSession(ctx, b), s.Runs.InsertRun(ctx, r)))
+	noError(t, errors.Join(s.Log.Append(ctx, second), s.Sessions.InsertSession(ctx, b), s.Runs.InsertRun(ctx, r), s.Files.InsertAttachment(ctx, f)))
 	s = s.reopen(t)
 	if all := readAll(ctx, t, s.Log, id, 100); !reflect.DeepEqual(all, []event.Chunk{first, second}) {
 		t.Fatalf("after the disk was full the log is %+v", all)

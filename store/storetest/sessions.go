@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
@@ -16,8 +17,11 @@ func sessionConflicts(t *testing.T, s Stores) {
 	b := binding(fresh("ses"), "dev", "alice", "agt_1")
 	b.Active = &session.Active{Run: "run_1", Ord: 1, Gen: 2, Owner: "eng_a", Beat: 9}
 	b.Sandbox = &session.Sandbox{Gen: 1, Addr: "unix:w.sock"}
-	b.Head = session.Head{Rev: 2, Ref: "r", Hash: "h", ByRun: "run_0", Terminal: []byte(`{"type":"run.finished"}`)}
-	b.Queue = []session.Queued{{Run: "run_2"}, {Run: "run_3"}}
+	b.Head = session.Head{Rev: 2, Ref: "r", Hash: "h", Codec: "tar+gzip", Size: 1 << 40, ByRun: "run_0", Terminal: []byte(`{"type":"run.finished"}`)}
+	b.Queue = []session.Queued{{Run: "run_2", Pin: session.Pin{AgentVersion: 3, Harness: "scripted"}}, {Run: "run_3"}}
+	deadline := when.Add(time.Hour)
+	b.Pending = &session.Pending{Interrupt: "int_1", Run: "run_1", Revision: 1, Deadline: &deadline, Request: []byte(`{"kind":"form_input"}`)}
+	b.Decided = &session.Decided{Interrupt: "int_0", Revision: 1, How: session.Resumed, Digest: "d", Run: "run_1"}
 	noError(t, s.Sessions.InsertSession(ctx, b))
 	got, err := s.Sessions.Session(ctx, b.ID)
 	noError(t, err)
@@ -27,7 +31,7 @@ func sessionConflicts(t *testing.T, s Stores) {
 	wantError(t, s.Sessions.InsertSession(ctx, b), session.ErrExists)
 
 	next := b
-	next.Rev, next.Epoch, next.Active, next.Queue, next.Draining = 2, 2, nil, nil, "run_1"
+	next.Rev, next.Epoch, next.Active, next.Queue, next.Pending, next.Draining = 2, 2, nil, nil, nil, "run_1"
 	noError(t, s.Sessions.UpdateSession(ctx, next))
 	for _, rev := range []int64{2, 4, 1 << 40} {
 		stale := next
@@ -124,6 +128,9 @@ func sessionListings(t *testing.T, s Stores) {
 		case 1:
 			b.Draining = "run_1"
 			busy = append(busy, b.ID)
+		case 2:
+			b.Pending = &session.Pending{Interrupt: "int_1", Run: "run_1", Revision: 1, Request: []byte(`{}`)}
+			busy = append(busy, b.ID)
 		}
 		noError(t, s.Sessions.InsertSession(ctx, b))
 		for _, key := range []string{env + "/" + subject + "/", env + "/" + subject + "/" + agentID} {
@@ -188,10 +195,31 @@ func sessionListings(t *testing.T, s Stores) {
 	if got := pages(1000); !slices.Equal(got, busy[1:]) {
 		t.Fatalf("busy sessions after one became free: got %v, want %v", got, busy[1:])
 	}
-	b.Rev, b.Draining = 3, "run_9"
+	for i, change := range []func(){
+		func() { b.Draining = "run_9" },
+		func() { b.Draining, b.Active = "", &session.Active{Run: "run_9", Gen: 1} },
+		func() {
+			b.Active, b.Pending = nil, &session.Pending{Interrupt: "int_9", Run: "run_9", Request: []byte(`{}`)}
+		},
+	} {
+		change()
+		b.Rev++
+		noError(t, s.Sessions.UpdateSession(ctx, b))
+		if got := pages(1000); !slices.Equal(got, busy) {
+			t.Fatalf("busy sessions after one became busy in way %d: got %v, want %v", i, got, busy)
+		}
+	}
+	b.Rev, b.Pending = b.Rev+1, nil
 	noError(t, s.Sessions.UpdateSession(ctx, b))
-	if got := pages(1000); !slices.Equal(got, busy) {
-		t.Fatalf("busy sessions after one became busy: got %v, want %v", got, busy)
+	if got := pages(1000); !slices.Equal(got, busy[1:]) {
+		t.Fatalf("busy sessions after its interrupt was settled: got %v, want %v", got, busy[1:])
+	}
+	for i, version := range []int64{0, 5} { // as by a clear, and by the next admission
+		pinned.Rev, pinned.AgentVersion = int64(i)+2, version
+		noError(t, s.Sessions.UpdateSession(ctx, pinned))
+		if n, err := s.Sessions.PinnedSessions(ctx, "pins", "agt_p", 10); err != nil || n != 2+i {
+			t.Fatalf("pinned sessions at revision %d: got %d, %v, want %d", pinned.Rev, n, err, 2+i)
+		}
 	}
 	for _, limit := range []int{0, -1, store.MaxPage + 1} {
 		_, err := s.Sessions.SessionsOf(ctx, "dev", "alice", "", "", limit)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
@@ -24,6 +25,7 @@ type Stores struct {
 	Sessions session.Store
 	Runs     run.Store
 	Agents   agent.Store
+	Files    file.Store
 	Values   store.Values
 
 	// Location is where the data is: whatever the opener given to Main needs to open the same data again.
@@ -97,7 +99,10 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"agents/slug races", agentSlugRaces},
 		{"agents/listings", agentListings},
 		{"agents/versions", agentVersions},
+		{"attachments/conflicts", attachmentConflicts},
+		{"attachments/text", attachmentText},
 		{"values/first one wins", valuesFirstWins},
+		{"documents/every field", documentsEveryField},
 		{"documents/hostile text", documentsHostileText},
 		{"documents/any text", documentsAnyText},
 		{"documents/refused text", documentsRefusedText},
