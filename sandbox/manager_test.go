@@ -193,6 +193,27 @@ func TestForgetState(t *testing.T) {
 	}
 }
 
+// TestForgetStateOfEpochsBefore: an engine that was killed while it forgot an epoch leaves it to who forgets a later one.
+func TestForgetStateOfEpochsBefore(t *testing.T) {
+	m, _ := newTestManager(t)
+	var dirs []string
+	for epoch := range int64(11) {
+		state, _, err := m.folders(harness.Binding{SessionID: "ses_1", Epoch: epoch + 1, SandboxGen: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, filepath.Dir(state))
+	}
+	if err := m.ForgetState(t.Context(), "ses_1", 9); err != nil {
+		t.Fatal(err)
+	}
+	for i, dir := range dirs {
+		if _, err := os.Stat(dir); (err == nil) != (i >= 9) {
+			t.Errorf("epoch %d after 9 was forgotten: %v", i+1, err)
+		}
+	}
+}
+
 func TestListIgnoresStrangers(t *testing.T) {
 	m, _ := newTestManager(t)
 	addr := address(harness.Binding{SessionID: "s"})

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,16 +39,28 @@ func (m *Manager) folders(b harness.Binding) (state, workspace string, err error
 	return state, workspace, nil
 }
 
-// ForgetState removes what an epoch of a conversation left: its harness's state and its workspace. The worker must be
-// destroyed before. It is idempotent.
+// ForgetState removes what the epochs of a conversation up to this one left: their harnesses' state and their workspaces.
+// An earlier epoch may still be there when the engine ended while it forgot that. The worker must be destroyed before. It
+// is idempotent.
 func (m *Manager) ForgetState(_ context.Context, sessionID string, epoch int64) error {
 	dir, err := m.epochDir(sessionID, epoch)
 	if err != nil {
 		return err
 	}
-	if err := folder.Remove(dir); err != nil {
-		return fmt.Errorf("failed to forget state of session %s, epoch %d: %w", sessionID, epoch, err)
+	session := filepath.Dir(dir)
+	entries, err := os.ReadDir(session)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("failed to forget state of session %s: %w", sessionID, err)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // only when it was the last epoch
-	return nil
+	var failed []error
+	for _, e := range entries {
+		if n, err := strconv.ParseInt(e.Name(), 10, 64); err != nil || n > epoch {
+			continue
+		}
+		if err := folder.Remove(filepath.Join(session, e.Name())); err != nil {
+			failed = append(failed, fmt.Errorf("failed to forget state of session %s, epoch %s: %w", sessionID, e.Name(), err))
+		}
+	}
+	_ = os.Remove(session) // only when it was the last epoch
+	return errors.Join(failed...)
 }

@@ -37,7 +37,7 @@ type Workers interface {
 	Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error)
 	// Destroy ends the worker with everything that it started. Idempotent.
 	Destroy(ctx context.Context, addr string) error
-	// ForgetState removes the workspace and the native state of a conversation's epoch.
+	// ForgetState removes the workspaces and the native state of a conversation's epochs up to this one.
 	ForgetState(ctx context.Context, sessionID string, epoch int64) error
 	// List names the workers found on this host.
 	List(ctx context.Context) ([]string, error)
