@@ -19,6 +19,9 @@ help: ## List the targets
 worker/node/node_modules/.package-lock.json: worker/node/package-lock.json
 	cd worker/node && npm ci --no-audit --no-fund --loglevel=error
 
+worker/node-claude/node_modules/.package-lock.json: worker/node-claude/package-lock.json
+	cd worker/node-claude && npm ci --no-audit --no-fund --loglevel=error
+
 transport/playground/node_modules/.package-lock.json: transport/playground/package-lock.json
 	cd transport/playground && npm ci --no-audit --no-fund --loglevel=error
 
@@ -31,7 +34,7 @@ check-tools:
 	@command -v node >/dev/null || { echo "make: Node 20 or newer is needed (https://nodejs.org)" >&2; exit 1; }
 
 .PHONY: node
-node: check-tools worker/node/node_modules/.package-lock.json transport/playground/dist/index.html ## Install the Node parts
+node: check-tools worker/node/node_modules/.package-lock.json worker/node-claude/node_modules/.package-lock.json transport/playground/dist/index.html ## Install the Node parts
 
 .PHONY: build
 build: node ## Build bin/harness-engine and bin/harness-worker
