@@ -72,8 +72,8 @@ type Host struct {
 	stuck   bool // a driver did not return: it cannot take another turn
 	thread  thread
 
-	interrupted string       // run that ended last, where an interrupt ended it
-	abandoning  *abandonment // of what was parked for it, while that lasts
+	interrupted string        // run that ended last, where an interrupt ended it
+	abandoning  chan struct{} // what was parked for it is being ended, until this is closed
 }
 
 type state int
@@ -366,7 +366,7 @@ func (h *Host) stop() {
 		}
 	}
 	if parked != nil {
-		<-parked.done
+		<-parked
 	}
 	h.mu.Lock()
 	d, stuck := h.driver, h.stuck

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"context"
-
 	"github.com/harness-engine/harness-engine/engine/event"
 )
 
@@ -15,27 +13,24 @@ import (
 // turn is then not committed.
 type Stateful interface {
 	Driver
-	// StatePaths lists files and folders relative to Environment.State, with slashes, none above another. What does not
-	// exist is left out. It is called after Open; the driver writes nothing below the paths between its turns.
+	// StatePaths lists files and folders relative to Environment.State, with slashes, none above another; what does not
+	// exist is left out. No paths mean that the driver keeps no state after all. It is called before Open too; the driver
+	// writes nothing below the paths between its turns.
 	StatePaths() []string
 }
 
 // Parker is a Driver whose interrupted turn can wait for the decision inside this process: Turn returns after it has
 // yielded interrupt.requested and run.interrupted while the native call still waits, and a later Turn with t.Resume
-// goes on with it. What waits must not depend on the context of the turn that ended. The model cannot be reached
-// meanwhile.
+// goes on with it, or returns InterruptLost where nothing waits. What waits must not depend on the context of the turn
+// that ended; the model cannot be reached meanwhile. A Turn without t.Resume supersedes what waits: the driver ends it
+// first. A cancel of the interrupted run ends the driver's processes, and with them what waits.
 //
-// A parked worker is not ended as idle. A resume that reaches a worker where nothing waits is refused with
-// harness.ErrInterruptLost before Turn is called, so a driver whose interrupts survive its process is not a Parker.
+// While something waits the worker is not ended as idle, and lives longer without an engine.
 type Parker interface {
 	Driver
 	// Parked reports whether a native call waits for a decision. It is called at any time, also while other methods run,
 	// and must not block.
 	Parked() bool
-	// Abandon ends the call that waits, without a decision and without yielding anything: the interrupt was dismissed or
-	// has expired, or another turn of the conversation starts. It is never called while a turn runs, and nothing else of
-	// the driver is called before it returns. Close ends what waits by itself.
-	Abandon(ctx context.Context) error
 }
 
 // CodeRunInterruptLost is the code of the run.error of a resume whose interrupt is not there any more.

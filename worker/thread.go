@@ -68,32 +68,31 @@ func (t *thread) begin(head harness.Head) *Error {
 	case last.uncommitted() && last.err == nil && head.Hash == last.hash && head.Rev >= t.head.Rev:
 		t.head = head
 	default:
-		return &Error{Code: CodeStaleHead, Message: "this worker has another thread state"}
+		return staleHead
 	}
 	last.drop()
 	t.last = nil
 	return nil
 }
 
-// commit makes the last turn's state the head.
+// commit makes the last turn's state the head. That it is the head already is no error, whichever run made it.
 func (t *thread) commit(run string, head harness.Head) *Error {
 	last := t.last
 	switch {
-	case last == nil || last.run != run: // the next turn has begun from it, or from a later one
+	case head == t.head && !last.uncommitted():
 		return nil
-	case last.err != nil:
+	case last.uncommitted() && last.run == run && last.err != nil:
 		return stateFailed
-	case last.committed && head == t.head:
+	case last.uncommitted() && last.run == run && head.Hash == last.hash && head.Rev > t.head.Rev:
+		t.head, last.committed = head, true
+		last.drop()
 		return nil
-	case last.committed || head.Hash != last.hash || head.Rev <= t.head.Rev:
-		return &Error{Code: CodeConflict, Message: "the head is not the state of the run's end"}
 	}
-	t.head, last.committed = head, true
-	last.drop()
-	return nil
+	return staleHead
 }
 
 var (
+	staleHead   = &Error{Code: CodeStaleHead, Message: "this worker has another thread state"}
 	noState     = &Error{Code: CodeNoState, Message: "the harness keeps no state that could be committed"}
 	stateFailed = &Error{Code: CodeStateFailed, Message: "the state of the run's end could not be packed"}
 )
@@ -108,8 +107,13 @@ func (h *Host) Commit(c Caller, runID string, head harness.Head) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.keeper(c, runID); err != nil {
+	if err := h.enter(c); err != nil {
 		return err
+	}
+	if _, ok := h.runs[runID]; ok || head != h.thread.head { // an engine may ask a worker that began with the head
+		if err := h.keeper(c, runID); err != nil {
+			return err
+		}
 	}
 	if err := h.thread.commit(runID, head); err != nil {
 		return err
@@ -126,8 +130,18 @@ func (h *Host) keeper(c Caller, runID string) error {
 	case t == h.active:
 		return &Error{Code: CodeBusy, Message: "the run has not ended"}
 	}
-	if _, ok := h.driver.(Stateful); !ok {
+	if statePaths(h.driver) == nil {
 		return noState
+	}
+	return nil
+}
+
+// statePaths is what the driver keeps between turns, nil where it keeps nothing.
+func statePaths(d Driver) []string {
+	if s, ok := d.(Stateful); ok {
+		if paths := s.StatePaths(); len(paths) > 0 {
+			return paths
+		}
 	}
 	return nil
 }
@@ -155,8 +169,8 @@ func (h *Host) State(c Caller, runID string) (f *os.File, p packed, leave func()
 // pack keeps the native state of a turn that has ended, before anybody can read its terminal. A driver that did not
 // return may still write, so there is nothing to keep then.
 func (h *Host) pack(t *turn, stuck bool) *packed {
-	d, ok := h.driver.(Stateful)
-	if !ok {
+	paths := statePaths(h.driver)
+	if paths == nil {
 		return nil
 	}
 	p := &packed{run: t.spec.RunID}
@@ -176,7 +190,7 @@ func (h *Host) pack(t *turn, stuck bool) *packed {
 		}
 	}()
 	begin := time.Now()
-	if p.err = guarded(func() error { return h.packTo(ctx, d.StatePaths(), p) }); p.err != nil {
+	if p.err = guarded(func() error { return h.packTo(ctx, paths, p) }); p.err != nil {
 		h.o.Log.Error("failed to pack thread state, the turn will not be committed", "run", p.run, "error", p.err)
 		p.drop()
 		return p
@@ -324,7 +338,7 @@ func (h *Host) prepare(d Driver) error {
 	h.mu.Lock()
 	restored := h.thread.restored
 	h.mu.Unlock()
-	switch _, stateful := d.(Stateful); {
+	switch stateful := statePaths(d) != nil; {
 	case stateful && !restored:
 		return folder.Empty(h.o.State)
 	case !stateful && restored:

@@ -24,8 +24,6 @@ type turn struct {
 	gaveUp  chan struct{}
 	ended   chan struct{} // closed when the terminal is in the journal
 	journal *journal
-
-	admitted bool // its capability is in use
 }
 
 // turnDigest is of what makes two starts of one run the same. The capability and the deadline are not: an engine that
@@ -58,10 +56,7 @@ func (h *Host) StartTurn(c Caller, spec harness.Turn) error {
 			return &Error{Code: CodeConflict, Message: "the run was started with another request"}
 		}
 		if t == h.active {
-			t.spec.Capability = spec.Capability
-			if t.admitted {
-				h.admit(t)
-			}
+			h.facade.allow(t.ctx, spec.Capability)
 		}
 		return nil
 	}
@@ -93,33 +88,18 @@ func (h *Host) StartTurn(c Caller, spec harness.Turn) error {
 		t.cancel(err)
 		return err
 	}
-	// A turn with a message supersedes what is parked, which has to end before the driver hears of the turn.
-	parked := h.abandoning
-	if spec.Resume == nil && parked == nil {
-		parked = h.abandon(h.interrupted)
-	}
 	h.interrupted = ""
 	h.runs[spec.RunID] = t
 	h.active = t
-	if parked == nil {
-		h.admit(t)
-		go h.play(t, s)
-		return nil
-	}
+	h.facade.allow(t.ctx, spec.Capability)
+	abandoning := h.abandoning // which may end processes that the turn starts
 	go func() {
-		<-parked.done
-		h.mu.Lock()
-		h.admit(t)
-		h.mu.Unlock()
+		if abandoning != nil {
+			<-abandoning
+		}
 		h.play(t, s)
 	}()
 	return nil
-}
-
-// admit lets the turn reach the model. The caller holds h.mu.
-func (h *Host) admit(t *turn) {
-	t.admitted = true
-	h.facade.allow(t.ctx, t.spec.Capability)
 }
 
 // play runs one turn to its terminal.
@@ -133,7 +113,8 @@ func (h *Host) play(t *turn, s *sink) {
 		defer deadline.Stop()
 	}
 	returned := make(chan error, 1)
-	go func() { returned <- guarded(func() error { return h.turn(t, s) }) }()
+	spec := t.spec // a driver that does not return may look at it later
+	go func() { returned <- guarded(func() error { return h.driver.Turn(t.ctx, spec, s) }) }()
 	stuck := !h.await(t, s, returned)
 	if stuck {
 		s.abandon()
@@ -152,19 +133,6 @@ func (h *Host) play(t *turn, s *sink) {
 	h.keep(t)
 	h.mu.Unlock()
 	s.release()
-}
-
-// turn hands the turn to the driver, unless the driver is still busy with what was parked before it.
-func (h *Host) turn(t *turn, s *sink) error {
-	h.mu.Lock()
-	spec, stuck := t.spec, h.stuck
-	h.mu.Unlock()
-	if stuck {
-		return &Failure{
-			Category: event.CategoryTimeout, Code: "driver_stuck", Message: "The harness did not stop an earlier turn in time.",
-		}
-	}
-	return h.driver.Turn(t.ctx, spec, s)
 }
 
 // await waits for the driver to return, and reports whether it did. A driver that was cancelled, or that has yielded
@@ -235,12 +203,12 @@ func (h *Host) Cancel(c Caller, runID string, reason event.CancelReason) error {
 		return err
 	}
 	if parked != nil {
-		<-parked.done
+		<-parked
 	}
 	return nil
 }
 
-func (h *Host) cancel(c Caller, runID string, reason event.CancelReason) (*abandonment, error) {
+func (h *Host) cancel(c Caller, runID string, reason event.CancelReason) (<-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t, err := h.find(c, runID)
