@@ -23,9 +23,11 @@ const closeGrace = 2 * time.Second
 type agent struct {
 	profile Profile
 	built   harness.Construction
-	log     *slog.Logger
-	process worker.Process
-	conn    *conn
+
+	workspace string
+	log       *slog.Logger
+	process   worker.Process
+	conn      *conn
 
 	version     string // of the agent, as it says
 	canResume   bool
@@ -91,7 +93,7 @@ func launch(ctx context.Context, p Profile, env worker.Environment, c harness.Co
 			Message: "The harness process could not be started.", Cause: err,
 		}
 	}
-	a := &agent{profile: p, built: c, log: env.Log, process: process}
+	a := &agent{profile: p, built: c, workspace: env.Workspace, log: env.Log, process: process}
 	a.conn = dial(process.Stdin(), process.Stdout(), a, env.Log)
 	if err := a.initialize(ctx); err != nil {
 		a.kill()

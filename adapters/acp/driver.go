@@ -215,6 +215,15 @@ func (d *Driver) end(ctx context.Context, run *turn, how outcome, err error) err
 	if run.err != nil {
 		err = run.err
 	}
+	if rpc := new(RPCError); errors.As(err, &rpc) {
+		rpc.said = run.translator.withheld()
+		if stop := d.profile.stop(rpc); stop != "" {
+			how, err = outcome{stopReason: stop}, nil
+		}
+	}
+	if err == nil {
+		run.yield(steps(run.translator.release()))
+	}
 	thread := event.ThreadState{Durability: d.profile.Durability}
 	switch {
 	case err == nil && how.interrupt != nil:

@@ -13,13 +13,16 @@ import (
 
 // ErrorClass says what an error of the agent means.
 type ErrorClass struct {
-	Code  int                                             // JSON-RPC code; 0 is any
-	Match func(message string, data json.RawMessage) bool // nil is always
-	As    worker.Failure                                  // shown; its Cause is set to the error
+	Code int // JSON-RPC code; 0 is any
+	// Match reads the message of the error, with what the harness said in front of it (Profile.Synthetic), and its data.
+	// Nil is always.
+	Match func(message string, data json.RawMessage) bool
+	As    worker.Failure // shown; its Cause is set to the error
+	Stop  string         // stop reason; the turn did not fail, but the agent says so for want of another way
 }
 
 func (c ErrorClass) matches(e *RPCError) bool {
-	return (c.Code == 0 || c.Code == e.Code) && (c.Match == nil || c.Match(e.Message, e.Data))
+	return (c.Code == 0 || c.Code == e.Code) && (c.Match == nil || c.Match(e.Message+"\n"+e.said, e.Data))
 }
 
 // protocolErrors are the classes of the protocol's own codes.
@@ -46,6 +49,20 @@ const (
 	codeSessionLost    = "native_session_lost"
 	messageSessionLost = "The harness no longer has this conversation. Clear the session to start a new one."
 )
+
+// stop gives the stop reason that an error of the agent stands for, or nothing.
+func (p Profile) stop(err error) string {
+	var rpc *RPCError
+	if !errors.As(err, &rpc) {
+		return ""
+	}
+	for _, c := range p.Errors {
+		if c.matches(rpc) {
+			return c.Stop
+		}
+	}
+	return ""
+}
 
 // classify turns whatever ended a call of the agent into a failure that may be shown.
 func (p Profile) classify(err error) *worker.Failure {

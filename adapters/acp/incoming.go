@@ -95,7 +95,7 @@ func (a *agent) permissionAsked(r incoming) *answer {
 	if c == nil {
 		return q.cancelled()
 	}
-	p.Tool, q.call = c.name, c
+	p.Tool, p.Workspace, q.call = c.name, a.workspace, c
 	decided := a.profile.Permission(a.built, p)
 	if !decided.Ask {
 		return &answer{result: answerWith(decided.Option)}

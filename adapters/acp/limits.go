@@ -10,6 +10,7 @@ const (
 	maxReplies   = 64       // answers that wait for the agent to read them
 	maxCalls     = 16_384   // tool calls in a turn
 	maxMessages  = 32_768   // messages and thoughts in a turn
+	maxHeld      = 64       // synthetic messages that are held back at a time
 	maxAsks      = 64       // requests to a person that wait at a time
 	maxBacklog   = 4 << 20  // bytes that the agent may say while its turn waits for a person
 )

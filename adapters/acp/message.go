@@ -43,6 +43,8 @@ type RPCError struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data,omitempty"`
+
+	said string // by the harness, in front of it
 }
 
 func (e *RPCError) Error() string { return fmt.Sprintf("agent error %d", e.Code) }

@@ -11,7 +11,8 @@ type Permission struct {
 	ToolCall ToolCall           `json:"toolCall"`
 	Options  []PermissionOption `json:"options"`
 
-	Tool string `json:"-"` // the tool's name, as the call's tool.started gives it
+	Tool      string `json:"-"` // the tool's name, as the call's tool.started gives it
+	Workspace string `json:"-"` // the only folder that the agent's tools may touch
 }
 
 // ToolCall is the part of a permission request that names what is asked for.

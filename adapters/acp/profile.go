@@ -43,6 +43,10 @@ type Profile struct {
 	// TrustErrors says that `data` of a JSON-RPC error holds category, code, retryable and retryAfterMs, and that its
 	// message is safe to show.
 	TrustErrors bool
+	// Synthetic reads from the id of a message that the harness wrote it and not the model. Such a message is held back
+	// until something follows it or the turn has ended well: where the turn fails, it says the same again, in words that
+	// are not safe to show. Nil is never.
+	Synthetic func(messageID string) bool
 	// Errors classifies errors of the agent, first match first, before the protocol's own classes.
 	Errors []ErrorClass
 	// Permission answers a request for permission, or says that a person has to. Nil rejects.

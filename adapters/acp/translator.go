@@ -32,6 +32,7 @@ type translator struct {
 
 	inherited map[string]*call // open calls of the run before, by canonical id, until their native ids are seen
 
+	held      []update // synthetic messages that nothing has followed yet
 	usage     *tokens
 	facts     *facts
 	malformed int
@@ -69,11 +70,55 @@ func (t *translator) update(raw json.RawMessage) ([]worker.Step, error) {
 		t.facts.count("acp.unknown_updates", label(u.SessionUpdate, 64))
 		return nil, nil
 	}
+	if u.SessionUpdate == kindMessage && t.profile.Synthetic != nil && t.profile.Synthetic(u.MessageID) && len(t.held) < maxHeld {
+		t.held = append(t.held, u)
+		return nil, nil
+	}
+	var out []event.Event
+	if shown[u.SessionUpdate] {
+		out = t.release()
+	}
 	events, err := handle(t, u)
 	if errors.Is(err, errForm) {
-		return nil, t.badForm()
+		return steps(out), t.badForm()
 	}
-	return steps(events), err
+	return steps(append(out, events...)), err
+}
+
+const kindMessage = "agent_message_chunk"
+
+// shown are the kinds of updates that people see, in front of which a held message is shown.
+var shown = map[string]bool{
+	kindMessage: true, "agent_thought_chunk": true, "tool_call": true, "tool_call_update": true, "plan": true,
+}
+
+// release gives the messages that were held back.
+func (t *translator) release() []event.Event {
+	var out []event.Event
+	for _, u := range t.held {
+		events, err := t.chunk(u, false)
+		if err != nil {
+			t.facts.count("acp.malformed_updates", "message")
+			continue
+		}
+		out = append(out, events...)
+	}
+	t.held = nil
+	return out
+}
+
+// withheld takes the text away that was held back and is not shown.
+func (t *translator) withheld() string {
+	var b strings.Builder
+	for _, u := range t.held {
+		var c contentBlock
+		if json.Unmarshal(u.Content, &c) == nil {
+			b.WriteString(cut(c.Text, maxMessage))
+		}
+		t.facts.count("acp.withheld", "message")
+	}
+	t.held = nil
+	return cut(b.String(), maxMessage)
 }
 
 // errForm: an update of a known kind does not have the protocol's form.
@@ -90,7 +135,7 @@ func (t *translator) badForm() error {
 
 // kinds are the kinds of updates that the driver understands. A nil result is an update without an event.
 var kinds = map[string]func(*translator, update) ([]event.Event, error){
-	"agent_message_chunk":  func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, false) },
+	kindMessage:            func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, false) },
 	"agent_thought_chunk":  func(t *translator, u update) ([]event.Event, error) { return t.chunk(u, true) },
 	"tool_call":            (*translator).toolCall,
 	"tool_call_update":     (*translator).toolCall,
