@@ -5,15 +5,19 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/worker"
 )
 
+// hurry is by how much a worker need be idle less when no other makes room: refusing a run is worse than a slower start
+// of a conversation's next turn. What is left spans the calls of a turn that begins.
+const hurry = 15
+
 // claim takes a place. When all are taken it looks for workers that have ended by themselves, and then for idle ones,
-// which it ends: their
-// harness state stays, so the next turn of their conversation only starts slower.
+// which it ends: their harness state stays, so the next turn of their conversation only starts slower.
 func (m *Manager) claim(ctx context.Context, addr string) error {
 	if m.tryClaim(addr) {
 		return nil
@@ -25,9 +29,11 @@ func (m *Manager) claim(ctx context.Context, addr string) error {
 	m.mu.Lock()
 	others := slices.Sorted(maps.Keys(m.live))
 	m.mu.Unlock()
-	for _, other := range others {
-		if m.evict(ctx, other) && m.tryClaim(addr) {
-			return nil
+	for _, idle := range []time.Duration{m.o.IdleTime, m.o.IdleTime / hurry} {
+		for _, other := range others {
+			if m.evict(ctx, other, idle) && m.tryClaim(addr) {
+				return nil
+			}
 		}
 	}
 	return problem.New(problem.Capacity, "all %d sandboxes are in use", m.o.MaxSandboxes).With("retryAfter", retryAfterSec)
@@ -82,9 +88,9 @@ func (m *Manager) sweep() {
 	}
 }
 
-// evict ends a worker that is idle, and reports whether it did. The worker decides: it refuses while it has a turn or
-// anybody's attention.
-func (m *Manager) evict(ctx context.Context, addr string) bool {
+// evict ends a worker that has been idle for a time, and reports whether it did. The worker decides: it refuses while it
+// has a turn or anybody's attention.
+func (m *Manager) evict(ctx context.Context, addr string, idle time.Duration) bool {
 	s := m.spec(addr)
 	secret, err := readSecret(s.SecretFile)
 	if err != nil {
@@ -92,7 +98,7 @@ func (m *Manager) evict(ctx context.Context, addr string) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, destroyTime)
 	defer cancel()
-	if err := worker.EndIdle(ctx, s.Socket, secret, m.o.IdleTime); err != nil {
+	if err := worker.EndIdle(ctx, s.Socket, secret, idle); err != nil {
 		return false
 	}
 	m.o.Log.Info("idle sandbox ended to make room", "sandbox", addr)

@@ -35,7 +35,7 @@ type Options struct {
 	Profiles     []Profile // the first that serves a harness is taken
 	MaxSandboxes int       // alive at a time; 0 is DefaultMaxSandboxes
 	// IdleTime is how long a worker must have been idle before its place is given to another conversation when all are
-	// taken; 0 is DefaultIdleTime.
+	// taken; a fifteenth of it where none has been for so long. 0 is DefaultIdleTime.
 	IdleTime     time.Duration
 	BrokerSocket string // path of the broker's unix socket, handed to every worker; empty: there is none
 	Log          *slog.Logger

@@ -17,7 +17,7 @@ import (
 
 func TestCapacity(t *testing.T) {
 	data := shortDir(t)
-	m := manager(t, data, func(o *sandbox.Options) { o.MaxSandboxes = 2 })
+	m := manager(t, data, func(o *sandbox.Options) { o.MaxSandboxes, o.IdleTime = 2, time.Hour })
 	bind := func(n int64) harness.Binding {
 		return harness.Binding{SessionID: fmt.Sprint("ses_", n), Epoch: 1, SandboxGen: 1}
 	}
@@ -34,7 +34,7 @@ func TestCapacity(t *testing.T) {
 	}
 	full(m)
 	// An engine that starts counts what is there.
-	full(manager(t, data, func(o *sandbox.Options) { o.MaxSandboxes = 2 }))
+	full(manager(t, data, func(o *sandbox.Options) { o.MaxSandboxes, o.IdleTime = 2, time.Hour }))
 	// A worker that died by itself makes room.
 	p := pidOf(t, data, m, bind(1))
 	if err := procfs.Signal(p, syscall.SIGKILL); err != nil {
@@ -79,5 +79,29 @@ func TestIdleWorkersMakeRoom(t *testing.T) {
 	defer again.Close()
 	if got := texts(play(t, again, "run_3", `{"recall":true}`)); !strings.Contains(got, "remember me") {
 		t.Fatalf("got %q", got)
+	}
+}
+
+// TestShortlyIdleWorkersMakeRoom: rather than to refuse a run, a worker is ended that has been idle for a moment only.
+func TestShortlyIdleWorkersMakeRoom(t *testing.T) {
+	m := manager(t, shortDir(t), func(o *sandbox.Options) { o.MaxSandboxes, o.IdleTime = 2, time.Minute })
+	var last harness.Runtime
+	for n := range int64(3) {
+		b := harness.Binding{SessionID: fmt.Sprint("ses_", n), Epoch: 1, SandboxGen: 1}
+		eventually(t, "there is room", func() bool {
+			rt, err := m.Start(t.Context(), b, 1, m.Reserve(b), construction(""), nil)
+			if err != nil {
+				return false
+			}
+			if last != nil {
+				_ = last.Close()
+			}
+			last = rt
+			return true
+		})
+	}
+	defer last.Close()
+	if all, err := m.List(t.Context()); err != nil || len(all) != 2 {
+		t.Fatalf("%d sandboxes, %v, want 2", len(all), err)
 	}
 }
