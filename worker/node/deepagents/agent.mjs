@@ -1,9 +1,10 @@
 // The agent's side of the Agent Client Protocol, version 1.
 import path from "node:path";
 import * as acp from "@agentclientprotocol/sdk";
-import { MAX_PROMPT_BYTES, byteLength } from "./bounds.mjs";
 import { InvalidConstructionError, META, parseConstruction } from "./construction.mjs";
 import { classify } from "./failures.mjs";
+import { InterruptLostError } from "./interrupts.mjs";
+import { parsePrompt } from "./prompt.mjs";
 import { SessionStateError, UnknownSessionError } from "./sessions.mjs";
 
 /** Extension notification with the tokens of the turn so far; the protocol has none. */
@@ -38,7 +39,7 @@ export function makeAgent({ sessions, version, log }) {
       agentInfo: { name: "deepagents", title: "Deep Agents", version },
       agentCapabilities: {
         loadSession: false,
-        promptCapabilities: { image: false, audio: false, embeddedContext: false },
+        promptCapabilities: { image: true, audio: false, embeddedContext: true },
         sessionCapabilities: { resume: {}, close: {} },
       },
       authMethods: [],
@@ -60,7 +61,7 @@ export function makeAgent({ sessions, version, log }) {
         const { sessionId } = params;
         const send = (update) =>
           update.usage ? client.notify(USAGE, { sessionId, usage: update.usage }) : client.notify("session/update", { sessionId, update });
-        return sessions.prompt(sessionId, textOf(params.prompt), { send, signal });
+        return sessions.prompt(sessionId, parsePrompt(params), { send, signal });
       }),
     )
     .onRequest(
@@ -78,15 +79,6 @@ function workspaceOf({ cwd }) {
   return cwd;
 }
 
-function textOf(blocks) {
-  const other = blocks.findIndex((block) => block.type !== "text");
-  if (other >= 0) throw new InvalidConstructionError(`prompt[${other}]`, "only text is supported");
-  const text = blocks.map((block) => block.text).join("\n");
-  if (text.trim() === "") throw new InvalidConstructionError("prompt", "must not be empty");
-  if (byteLength(text) > MAX_PROMPT_BYTES) throw new InvalidConstructionError("prompt", `must be at most ${MAX_PROMPT_BYTES} bytes long`);
-  return text;
-}
-
 /** The error as the other side may see it. `data` carries the class that JSON-RPC codes cannot express. */
 function toRequestError(error, log) {
   if (error instanceof InvalidConstructionError) {
@@ -97,6 +89,9 @@ function toRequestError(error, log) {
   }
   if (error instanceof SessionStateError) {
     return new acp.RequestError(INVALID_REQUEST, error.message, { category: "protocol", code: error.code, retryable: false });
+  }
+  if (error instanceof InterruptLostError) {
+    return new acp.RequestError(INVALID_REQUEST, error.message, { category: "persistence", code: "interrupt_lost", retryable: false });
   }
   log(error);
   const { message, ...data } = classify(error);

@@ -3,6 +3,7 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { MAX_LINE_BYTES } from "./bounds.mjs";
 import { AcpClient } from "../testing/acp-client.mjs";
 import { lastUserText } from "../testing/model-endpoint.mjs";
 import { endpoint, scratch, textOf } from "../testing/turns.mjs";
@@ -101,7 +102,9 @@ test("bad input is refused by name and leaves the process usable", async (t) => 
     [() => open({ cwd: "relative" }), /cwd/],
     [() => open(broken({ options: { temperature: 9 } })), /construction\.options\.temperature/],
     [() => open(broken({ model: { provider: "x", id: "y" } })), /construction\.model\.provider/],
+    [() => open(broken({ approval: "sometimes" })), /construction\.approval/],
     [() => client.call("session/prompt", { sessionId, prompt: [{ type: "image", data: "", mimeType: "image/png" }] }), /prompt\[0\]/],
+    [() => client.call("session/prompt", { sessionId, prompt: [{ type: "audio", data: "AAAA", mimeType: "audio/wav" }] }), /prompt\[0\]/],
     [() => prompt(client, sessionId, "  "), /prompt/],
     [() => prompt(client, sessionId, "x".repeat((1 << 20) + 1)), /prompt/],
     [() => client.call("session/prompt", { sessionId }), /.*/],
@@ -126,7 +129,7 @@ test("a failed turn carries its class and nothing of the endpoint's words", asyn
 
 test("a line over the limit ends the process, and no update is over it", async (t) => {
   const { client } = await setup(t, () => ({ text: ["hi"] }));
-  client.write("x".repeat((4 << 20) + 10));
+  client.write("x".repeat(MAX_LINE_BYTES + 10));
   assert.notEqual((await client.closed).signal, "SIGKILL");
 });
 

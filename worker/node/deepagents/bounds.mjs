@@ -1,10 +1,40 @@
 // The limits of this agent, in one place, and the ways in which text is kept within them.
 
-/** Longest line that is read or written, in bytes. The driver on the other side has the same limit. */
-export const MAX_LINE_BYTES = 4 << 20;
+/**
+ * Longest line that is read, in bytes: a message with its images in base64. What is written is bounded by the limits
+ * below and far shorter.
+ */
+export const MAX_LINE_BYTES = 20 << 20;
 
 /** Longest user message, in bytes of UTF-8. */
 export const MAX_PROMPT_BYTES = 1 << 20;
+
+/** Most files of one message; the bytes of its images together; the bytes of UTF-8 of its documents together. */
+export const MAX_FILES = 8;
+export const MAX_FILES_BYTES = 10 << 20;
+export const MAX_DOCUMENTS_BYTES = 1 << 20;
+
+/** Types of images that both providers' models take. */
+export const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/** Longest name of a file, in UTF-16 units. */
+export const MAX_NAME_UNITS = 200;
+
+/**
+ * Most bytes of images that a conversation keeps. In base64 they must fit, with everything else, into one request to
+ * the model (32 MiB, also at the engine's model proxy).
+ */
+export const MAX_KEPT_IMAGES_BYTES = 16 << 20;
+
+/** What one interrupt shows: calls; bytes of one call's arguments, of a schema, and of all of them together. */
+export const MAX_SHOWN_CALLS = 32;
+export const MAX_SHOWN_ARGUMENTS_BYTES = 32 << 10;
+export const MAX_SCHEMA_BYTES = 8 << 10;
+export const MAX_SHOWN_CALLS_BYTES = 48 << 10;
+
+/** Longest text that answers a field of a form, and longest reason of a rejection, in bytes of UTF-8. */
+export const MAX_ANSWER_BYTES = 64 << 10;
+export const MAX_REASON_BYTES = 4 << 10;
 
 /** Longest system prompt, in UTF-16 units. */
 export const MAX_SYSTEM_PROMPT_UNITS = 800_000;

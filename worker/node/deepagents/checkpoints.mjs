@@ -5,7 +5,7 @@
 //   <root>/<thread>/<namespace>/w-<checkpoint>.<task>   pending writes of one task of it
 import fs from "node:fs/promises";
 import path from "node:path";
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import {
   BaseCheckpointSaver,
   WRITES_IDX_MAP,
@@ -17,8 +17,14 @@ import {
 import { MAX_CHECKPOINT_BYTES } from "./bounds.mjs";
 import { listNames, readJson, removeUnfinished, writeJson } from "./durable.mjs";
 
-/** Checkpoints that are kept of each namespace of a thread. The newest is the state; the others are for diagnosis. */
-export const KEEP = 4;
+/**
+ * Checkpoints that are kept of each namespace of a thread while a turn runs. The newest is the state; writes that belong
+ * to the one before may still come.
+ */
+export const KEEP = 2;
+
+/** Key of a config that tells which turn it belongs to. */
+export const TURN = "harness_turn";
 
 export class FileSaver extends BaseCheckpointSaver {
   #root;
@@ -26,6 +32,8 @@ export class FileSaver extends BaseCheckpointSaver {
   #maxBytes;
   /** Last operation of each thread: operations on one thread run one after the other. */
   #tails = new Map();
+  /** The running turn of each thread; null between turns. A thread without an entry takes writes of any. */
+  #turns = new Map();
 
   /**
    * @param {object} options
@@ -43,6 +51,30 @@ export class FileSaver extends BaseCheckpointSaver {
   /** Removes what a killed process left unfinished. Call it once, before anything else. */
   async recover() {
     await removeUnfinished(this.#root);
+  }
+
+  /**
+   * Begins a turn of a thread. Its config carries the result under TURN.
+   * @returns {string}
+   */
+  beginTurn(thread) {
+    const turn = randomUUID();
+    this.#turns.set(thread, turn);
+    return turn;
+  }
+
+  /**
+   * Ends the turn of a thread: when this returns, the thread's files are at rest, and they stay so. What a cancelled
+   * task still writes is dropped, also when another turn runs by then.
+   */
+  async endTurn(thread) {
+    this.#turns.set(thread, null);
+    await this.#tails.get(thread);
+  }
+
+  #late({ configurable }) {
+    const running = this.#turns.get(configurable.thread_id);
+    return running !== undefined && configurable[TURN] !== running;
   }
 
   async getTuple(config) {
@@ -94,9 +126,10 @@ export class FileSaver extends BaseCheckpointSaver {
       metadata: meta,
     };
     await this.#exclusive(thread, async () => {
+      if (this.#late(config)) return;
       const folder = this.#folder(thread, namespace);
       await writeJson(folder, checkpointName(checkpoint.id), stored, this.#maxBytes);
-      await this.#pruneNamespace(folder);
+      await pruneNamespace(folder, this.#keep);
     });
     return { configurable: { thread_id: thread, checkpoint_ns: namespace, checkpoint_id: checkpoint.id } };
   }
@@ -115,6 +148,7 @@ export class FileSaver extends BaseCheckpointSaver {
       })),
     );
     await this.#exclusive(thread, async () => {
+      if (this.#late(config)) return;
       const folder = this.#folder(thread, namespace);
       const name = writesName(id, taskId);
       const kept = new Map(((await readJson(folder, name))?.writes ?? []).map((write) => [write.index, write]));
@@ -128,26 +162,39 @@ export class FileSaver extends BaseCheckpointSaver {
   }
 
   /**
-   * Drops what a thread at rest no longer needs: the state of delegated agents, whose work is in the thread's own state
-   * once a turn has ended. Call it only when no task of the thread is pending.
+   * What of a thread's newest checkpoint was not finished.
+   * @returns {Promise<{messages: object[], interrupts: {id: string, value: object, task: string}[], writes: [string, string, any][]}>}
+   *   the conversation, the calls that wait for an answer (also of delegated agents) in their order, and what finished
+   *   tasks wrote: task, channel, value
    */
-  async compact(thread) {
-    await this.#exclusive(thread, async () => {
-      const folder = path.join(this.#root, fileName(thread));
-      for (const name of await listNames(folder)) {
-        if (name !== fileName("")) await fs.rm(path.join(folder, name), { recursive: true, force: true });
-      }
-    });
+  async unfinished(thread) {
+    const tuple = await this.getTuple({ configurable: { thread_id: thread } });
+    if (!tuple) return { messages: [], interrupts: [], writes: [] };
+    const pending = tuple.pendingWrites ?? [];
+    const writes = pending.filter(([, channel]) => !(channel in WRITES_IDX_MAP));
+    // An interrupt stays with its checkpoint after the answer; a task that got one, finished or failed waits no more.
+    const settled = new Set(pending.filter(([, channel]) => channel !== INTERRUPT).map(([task]) => task));
+    const interrupts = pending
+      .filter(([task, channel]) => channel === INTERRUPT && !settled.has(task))
+      .flatMap(([task, , list]) => list.map(({ id, value }) => ({ id, value, task })));
+    return { messages: tuple.checkpoint.channel_values.messages ?? [], interrupts, writes };
   }
 
-  /** Keeps the newest checkpoints of a namespace and the writes that belong to them. */
-  async #pruneNamespace(folder) {
-    const names = await listNames(folder);
-    const kept = new Set(names.filter(isCheckpoint).slice(-this.#keep).map((name) => name.slice(CHECKPOINT.length)));
-    for (const name of names) {
-      const owner = isCheckpoint(name) ? name.slice(CHECKPOINT.length) : name.slice(WRITES.length).split(".", 1)[0];
-      if (!kept.has(owner)) await fs.rm(path.join(folder, name), { force: true });
-    }
+  /**
+   * Drops what a thread at rest no longer needs: every checkpoint but the newest, and the state of delegated agents,
+   * whose work is in the thread's own state, except of those that wait for a person.
+   */
+  async compact(thread) {
+    const { interrupts } = await this.unfinished(thread);
+    const waiting = new Set(interrupts.map(({ task }) => task));
+    await this.#exclusive(thread, async () => {
+      const root = path.join(this.#root, fileName(thread));
+      for (const name of await listNames(root)) {
+        const folder = path.join(root, name);
+        if (name === fileName("") || (waiting.size > 0 && waiting.has(await taskOf(folder)))) await pruneNamespace(folder, 1);
+        else await fs.rm(folder, { recursive: true, force: true });
+      }
+    });
   }
 
   async #tuple(folder, name, names, stored) {
@@ -217,6 +264,26 @@ export class FileSaver extends BaseCheckpointSaver {
 
 const CHECKPOINT = "c-";
 const WRITES = "w-";
+
+/** LangGraph's channel of interrupts. */
+const INTERRUPT = "__interrupt__";
+
+/** Keeps the newest checkpoints of a namespace and the writes that belong to them. */
+async function pruneNamespace(folder, keep) {
+  const names = await listNames(folder);
+  const kept = new Set(names.filter(isCheckpoint).slice(-keep).map((name) => name.slice(CHECKPOINT.length)));
+  for (const name of names) {
+    const owner = isCheckpoint(name) ? name.slice(CHECKPOINT.length) : name.slice(WRITES.length).split(".", 1)[0];
+    if (!kept.has(owner)) await fs.rm(path.join(folder, name), { force: true });
+  }
+}
+
+/** The task of the root's graph that a delegated agent's namespace belongs to. It looks like `tools:<task>|...`. */
+async function taskOf(folder) {
+  const newest = (await listNames(folder)).filter(isCheckpoint).at(-1);
+  const stored = newest && (await readJson(folder, newest));
+  return stored?.namespace.split("|", 1)[0].split(":").at(-1);
+}
 
 const isCheckpoint = (name) => name.startsWith(CHECKPOINT);
 const checkpointName = (id) => CHECKPOINT + fileName(id);

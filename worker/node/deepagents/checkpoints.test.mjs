@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { HumanMessage } from "@langchain/core/messages";
 import { Annotation, Command, END, MemorySaver, START, StateGraph, interrupt } from "@langchain/langgraph";
-import { FileSaver } from "./checkpoints.mjs";
+import { FileSaver, TURN } from "./checkpoints.mjs";
 import { CorruptFileError, TooLargeError } from "./durable.mjs";
 import { THREAD, checkpoint, config } from "../testing/checkpoints.mjs";
 import { scratch } from "../testing/turns.mjs";
@@ -110,6 +110,55 @@ test("compacting keeps the thread's own state and drops that of delegated agents
   assert.equal((await saver.getTuple(config())).checkpoint.id, checkpoint(1).id);
   assert.equal(await saver.getTuple(config({ checkpoint_ns: "tools:x" })), undefined);
   assert.ok(await saver.getTuple(config({ thread_id: "other", checkpoint_ns: "tools:x" })));
+});
+
+test("compacting keeps what waits for a person, one checkpoint of each, and nothing else", async (t) => {
+  const saver = new FileSaver({ root: await scratch(t) });
+  const waiting = "11111111-0000-5000-8000-000000000000";
+  const done = "22222222-0000-5000-8000-000000000000";
+  for (const n of [1, 2]) for (const checkpoint_ns of ["", `tools:${waiting}`, `tools:${waiting}|tools:x`, `tools:${done}`]) await saver.put(config({ checkpoint_ns }), checkpoint(n), {}, {});
+  const at = config({ checkpoint_id: checkpoint(2).id });
+  await saver.putWrites(at, [["__interrupt__", [{ id: "i", value: { question: 1 } }]]], waiting);
+  await saver.putWrites(at, [["__interrupt__", [{ id: "j", value: { question: 2 } }]]], done);
+  await saver.putWrites(at, [["messages", ["answer"]]], done);
+  assert.deepEqual((await saver.unfinished(THREAD)).interrupts, [{ id: "i", value: { question: 1 }, task: waiting }]);
+  assert.deepEqual((await saver.unfinished(THREAD)).writes, [[done, "messages", ["answer"]]]);
+  await saver.compact(THREAD);
+  const left = await everything(saver.list({ configurable: { thread_id: THREAD } }));
+  assert.deepEqual(left.map(({ config: { configurable } }) => [configurable.checkpoint_ns, configurable.checkpoint_id]).sort(), [
+    ["", checkpoint(2).id],
+    [`tools:${waiting}`, checkpoint(2).id],
+    [`tools:${waiting}|tools:x`, checkpoint(2).id],
+  ]);
+  assert.equal((await saver.unfinished(THREAD)).interrupts.length, 1, "the writes stay");
+  await saver.putWrites(at, [["__resume__", ["yes"]]], waiting);
+  assert.deepEqual((await saver.unfinished(THREAD)).interrupts, [], "an answer settles it");
+  assert.deepEqual(await saver.unfinished("nobody"), { messages: [], interrupts: [], writes: [] });
+});
+
+test("what a cancelled task writes late is dropped", async (t) => {
+  const root = await scratch(t);
+  const saver = new FileSaver({ root });
+  const of = (turn, extra) => ({ configurable: { ...config(extra).configurable, [TURN]: turn } });
+  const first = saver.beginTurn(THREAD);
+  await saver.put(of(first), checkpoint(1), {}, {});
+  const slow = saver.put(of(first), checkpoint(2), {}, {});
+  await saver.endTurn(THREAD);
+  const files = async () => (await fs.readdir(root, { recursive: true })).filter((name) => /[cw]-/.test(name)).sort();
+  const atRest = await files();
+  await slow;
+  const late = async (turn) => {
+    await saver.put(of(turn), checkpoint(3), {}, {});
+    await saver.putWrites(of(turn, { checkpoint_id: checkpoint(2).id }), [["x", 1]], "task");
+  };
+  await late(first);
+  await late(undefined);
+  assert.deepEqual(await files(), atRest);
+  const second = saver.beginTurn(THREAD);
+  await late(first);
+  assert.deepEqual(await files(), atRest);
+  await late(second);
+  assert.equal((await saver.getTuple(config())).checkpoint.id, checkpoint(3).id);
 });
 
 test("ids never become paths", async (t) => {

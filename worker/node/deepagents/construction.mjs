@@ -1,12 +1,12 @@
 // What an agent is made of, as the driver gives it with a session. Anything unknown is refused: a misspelt option must
 // not be ignored.
 import { MAX_SYSTEM_PROMPT_UNITS } from "./bounds.mjs";
-import { DEFAULT_MODEL, OPTIONS, PROVIDER_NAMES } from "./options.mjs";
+import { DEFAULT_MODEL, DEFAULT_POLICY, OPTIONS, POLICIES, PROVIDER_NAMES } from "./options.mjs";
 
 /** Key of everything of ours in a `_meta` object. */
 export const META = "harness-engine";
 
-/** Input that cannot be used; the message names the field. */
+/** Input of the driver that cannot be used; the message names the field. */
 export class InvalidConstructionError extends Error {
   constructor(field, message) {
     super(`${field}: ${message}`);
@@ -17,15 +17,17 @@ export class InvalidConstructionError extends Error {
 
 /**
  * Checks a construction and fills in the defaults.
- * @returns {{systemPrompt: string, model: {provider: string, id: string}, options: object}}
+ * @returns {{systemPrompt: string, model: {provider: string, id: string}, approval: string, options: object}}
  */
 export function parseConstruction(value) {
-  const input = object("construction", value ?? {}, ["systemPrompt", "model", "options"]);
+  const input = object("construction", value ?? {}, ["systemPrompt", "model", "approval", "options"]);
   const systemPrompt = text("construction.systemPrompt", input.systemPrompt ?? "", MAX_SYSTEM_PROMPT_UNITS);
   const model = parseModel(input.model);
+  const approval = input.approval || DEFAULT_POLICY;
+  if (!POLICIES.includes(approval)) throw new InvalidConstructionError("construction.approval", `must be one of ${POLICIES.join(", ")}`);
   const options = parseOptions(input.options ?? {});
   if (options.thinkingBudgetTokens !== undefined) checkThinking(model, options);
-  return { systemPrompt, model, options };
+  return { systemPrompt, model, approval, options };
 }
 
 function parseModel(value) {
@@ -63,9 +65,10 @@ function checkThinking({ provider }, { thinkingBudgetTokens, temperature, maxTok
   if (maxTokens === undefined || maxTokens <= thinkingBudgetTokens) throw new InvalidConstructionError(field, "needs a larger maxTokens");
 }
 
-function object(field, value, known) {
+/** Checks that a value is an object without fields other than the known ones; undefined allows any. */
+export function object(field, value, known) {
   if (value === null || typeof value !== "object" || Array.isArray(value)) throw new InvalidConstructionError(field, "must be an object");
-  const unknown = Object.keys(value).find((key) => !known.includes(key));
+  const unknown = Object.keys(value).find((key) => known !== undefined && !known.includes(key));
   if (unknown !== undefined) throw new InvalidConstructionError(field, `has the unknown field ${JSON.stringify(unknown.slice(0, 64))}`);
   return value;
 }

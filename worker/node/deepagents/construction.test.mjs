@@ -8,7 +8,7 @@ test("nothing given: the defaults", () => {
     const { systemPrompt, model, options } = parseConstruction(value);
     assert.equal(systemPrompt, "");
     assert.deepEqual(model, DEFAULT_MODEL);
-    assert.deepEqual(options, { recursionLimit: 500, requestTimeoutSeconds: 300, todoList: true });
+    assert.deepEqual(options, { recursionLimit: 500, requestTimeoutSeconds: 300, todoList: true, requestInput: true });
   }
 });
 
@@ -20,6 +20,8 @@ test("bad input is refused with the path of the field", () => {
     [{ extra: 1 }, "construction"],
     [{ systemPrompt: 1 }, "construction.systemPrompt"],
     [{ systemPrompt: "x".repeat(800_001) }, "construction.systemPrompt"],
+    [{ approval: 1 }, "construction.approval"],
+    [{ approval: "never" }, "construction.approval"],
     [{ model: [] }, "construction.model"],
     [{ model: { provider: "acme", id: "m" } }, "construction.model.provider"],
     [{ model: { provider: "__proto__", id: "m" } }, "construction.model.provider"],

@@ -30,8 +30,12 @@ export class TooLargeError extends Error {
  * Stores value as JSON under folder/name and returns only when it is durable.
  * @param {number} max largest JSON text, in bytes
  */
-export async function writeJson(folder, name, value, max) {
-  const body = Buffer.from(JSON.stringify(value), "utf8");
+export function writeJson(folder, name, value, max) {
+  return writeBytes(folder, name, Buffer.from(JSON.stringify(value), "utf8"), max);
+}
+
+/** Stores bytes under folder/name and returns only when they are durable. @param {Buffer} body */
+export async function writeBytes(folder, name, body, max) {
   if (body.length > max) throw new TooLargeError(body.length, max);
   const header = Buffer.from(`${JSON.stringify({ format: FORMAT, sha256: digest(body) })}\n`, "utf8");
   await makeFolder(folder);
@@ -54,6 +58,16 @@ export async function writeJson(folder, name, value, max) {
 
 /** Reads what writeJson stored; undefined when there is no such file. */
 export async function readJson(folder, name) {
+  const body = await readBytes(folder, name);
+  try {
+    return body && JSON.parse(body.toString("utf8"));
+  } catch (cause) {
+    throw new CorruptFileError(name, { cause });
+  }
+}
+
+/** Reads what writeBytes stored; undefined when there is no such file. */
+export async function readBytes(folder, name) {
   let bytes;
   try {
     bytes = await fs.readFile(path.join(folder, name));
@@ -66,7 +80,7 @@ export async function readJson(folder, name) {
     const header = JSON.parse(bytes.subarray(0, end).toString("utf8"));
     const body = bytes.subarray(end + 1);
     if (header.format !== FORMAT || header.sha256 !== digest(body)) throw new Error("digest differs");
-    return JSON.parse(body.toString("utf8"));
+    return body;
   } catch (cause) {
     throw new CorruptFileError(name, { cause });
   }

@@ -2,6 +2,7 @@
 import { createDeepAgent, createSummarizationMiddleware, GENERAL_PURPOSE_SUBAGENT } from "deepagents";
 import { todoListMiddleware } from "langchain";
 import { makeModel } from "./models.mjs";
+import { requestInput } from "./input.mjs";
 import { toolGuard } from "./tools.mjs";
 import { Workspace } from "./workspace.mjs";
 
@@ -14,9 +15,10 @@ const NO_STREAM = "nostream";
  * @param {string} parts.workspace absolute path of the agent's files
  * @param {string} parts.modelUrl base URL of the model proxy
  * @param {import("@langchain/langgraph-checkpoint").BaseCheckpointSaver} parts.checkpointer
+ * @param {import("./attachments.mjs").Attachments} parts.attachments
  */
-export function buildGraph({ construction, workspace, modelUrl, checkpointer }) {
-  const { systemPrompt, model, options } = construction;
+export function buildGraph({ construction, workspace, modelUrl, checkpointer, attachments }) {
+  const { systemPrompt, model, approval, options } = construction;
   const backend = new Workspace(workspace);
   const chatModel = makeModel(model, options, modelUrl);
   const summaries = () => quietSummaries(backend, makeModel(model, options, modelUrl, [NO_STREAM]));
@@ -25,8 +27,9 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer }) 
     systemPrompt,
     backend,
     checkpointer,
-    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard()],
-    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard()] }],
+    tools: options.requestInput ? [requestInput()] : [],
+    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard(approval), attachments.middleware()],
+    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard(approval)] }],
   });
   assertWholeCheckpoints(graph);
   return graph;

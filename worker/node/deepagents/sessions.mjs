@@ -2,9 +2,10 @@
 import path from "node:path";
 import fs from "node:fs/promises";
 import { randomUUID } from "node:crypto";
+import { Attachments } from "./attachments.mjs";
 import { MAX_SESSIONS } from "./bounds.mjs";
 import { FileSaver } from "./checkpoints.mjs";
-import { readJson, writeJson } from "./durable.mjs";
+import { readJson, removeUnfinished, writeJson } from "./durable.mjs";
 import { buildGraph } from "./graph.mjs";
 import { runTurn } from "./turn.mjs";
 
@@ -32,6 +33,7 @@ export class Sessions {
   #open = new Map();
   #records;
   #saver;
+  #attachments;
   #modelUrl;
 
   /**
@@ -42,12 +44,13 @@ export class Sessions {
   constructor({ state, modelUrl }) {
     this.#records = path.join(state, "sessions");
     this.#saver = new FileSaver({ root: path.join(state, "checkpoints") });
+    this.#attachments = new Attachments({ root: path.join(state, "attachments") });
     this.#modelUrl = modelUrl;
   }
 
   /** Clears up after a killed predecessor. */
   async recover() {
-    await this.#saver.recover();
+    await Promise.all([this.#saver.recover(), this.#attachments.recover(), removeUnfinished(this.#records)]);
   }
 
   /** Makes a session; it is durable when this returns. */
@@ -64,17 +67,22 @@ export class Sessions {
     if (!known) throw new UnknownSessionError();
     if (this.#open.get(id)?.turn) throw new SessionStateError("turn_in_progress", "the session is running a turn");
     await this.#build(id, workspace, construction);
+    // A turn that was cut off left what a turn that ends clears away.
+    await this.#saver.compact(id);
   }
 
-  /** Runs a turn to its end. @see runTurn */
-  async prompt(id, text, { send, signal }) {
+  /**
+   * Runs a turn to its end. @see runTurn
+   * @param {{message: import("./prompt.mjs").Message} | {decision: object}} prompt
+   */
+  async prompt(id, prompt, { send, signal }) {
     const session = this.#open.get(id);
     if (!session) throw new UnknownSessionError();
     if (session.turn) throw new SessionStateError("turn_in_progress", "the session is running a turn");
     const turn = new AbortController();
     session.turn = turn;
     try {
-      return await runTurn({ ...session, saver: this.#saver, text, send, signal: AbortSignal.any([turn.signal, signal]) });
+      return await runTurn({ ...session, saver: this.#saver, attachments: this.#attachments, prompt, send, signal: AbortSignal.any([turn.signal, signal]) });
     } finally {
       session.turn = undefined;
     }
@@ -95,7 +103,7 @@ export class Sessions {
   async #build(id, workspace, construction) {
     if (!this.#open.has(id) && this.#open.size >= MAX_SESSIONS) throw new SessionStateError("too_many_sessions", `at most ${MAX_SESSIONS} sessions can be open`);
     const root = await fs.realpath(workspace);
-    const graph = buildGraph({ construction, workspace: root, modelUrl: this.#modelUrl, checkpointer: this.#saver });
+    const graph = buildGraph({ construction, workspace: root, modelUrl: this.#modelUrl, checkpointer: this.#saver, attachments: this.#attachments });
     const session = { id, graph, recursionLimit: construction.options.recursionLimit, turn: undefined };
     this.#open.set(id, session);
     return session;

@@ -1,7 +1,9 @@
-// Stands between the graph and its tools: says when a call begins and ends, makes failures of tools honest, and lets
-// only those errors end the turn that must.
+// Stands between the graph and its tools: lets calls wait for a person, says when a call begins and ends, makes failures
+// of tools honest, and lets only those errors end the turn that must.
 import { isGraphBubbleUp } from "@langchain/langgraph";
 import { createMiddleware, ToolMessage } from "langchain";
+import { askApproval } from "./approval.mjs";
+import { runAs } from "./calls.mjs";
 import { isModelFailure } from "./failures.mjs";
 import { observeFiles } from "./workspace.mjs";
 
@@ -11,27 +13,52 @@ export const TOOL_ENDED = "tool_ended";
 
 /**
  * The guard. It must be in the middleware of every agent of the graph, also of delegated ones.
+ *
+ * LangChain has a middleware for approval of its own. It is not used: it drops approved calls without a word where one
+ * of their neighbours is rejected, and tells the id of no call.
+ * @param {string} approval policy
  * @returns {import("langchain").AgentMiddleware}
  */
-export function toolGuard() {
+export function toolGuard(approval) {
   return createMiddleware({
     name: "harnessToolGuard",
     wrapToolCall: async (request, handler) => {
-      const { toolCall, runtime } = request;
-      const tell = (type, fields) => runtime.writer?.({ type, toolCallId: toolCall.id, name: toolCall.name, ...fields });
-      tell(TOOL_STARTED, { args: toolCall.args, task: lastSegment(runtime.configurable?.checkpoint_ns) });
-      const result = await attempt(request, handler);
-      const message = messageOf(result, toolCall.id);
+      const { runtime } = request;
+      const { id, name } = request.toolCall;
+      const tell = (type, fields) => runtime.writer?.({ type, toolCallId: id, name, ...fields });
+      const { verdict, arguments: edited, message: reason } = askApproval(approval, request) ?? {};
+      if (verdict === "reject") {
+        const content = rejection(reason);
+        tell(TOOL_ENDED, { failed: true, rejected: true, content });
+        return new ToolMessage({ content, tool_call_id: id, name, status: "error" });
+      }
+      const args = edited ?? request.toolCall.args;
+      tell(TOOL_STARTED, { args, edited: edited !== undefined, task: lastSegment(runtime.configurable?.checkpoint_ns) });
+      const result = await attempt({ ...request, toolCall: { ...request.toolCall, args } }, handler);
+      const message = messageOf(result, id);
       tell(TOOL_ENDED, { failed: message?.status === "error", content: message?.content ?? "" });
+      if (edited !== undefined && message) message.content = explained(message.content, edited);
       return result;
     },
   });
 }
 
+/** What the model reads of a rejected call. */
+const rejection = (reason) => `The person rejected this call. It did not run.${reason ? ` They said: ${reason}` : ""}`;
+
+/**
+ * What the model reads of an edited call: its own words stay in the conversation as they were, so the result has to say
+ * what ran.
+ */
+function explained(content, args) {
+  const note = `[The person changed the arguments of this call before it ran, to ${JSON.stringify(args)}]`;
+  return typeof content === "string" ? `${note}\n${content}` : [{ type: "text", text: note }, ...content];
+}
+
 async function attempt(request, handler) {
   const { toolCall, runtime } = request;
   try {
-    const { value, failed } = await observeFiles(() => handler(request));
+    const { value, failed } = await observeFiles(() => runAs(toolCall.id, () => handler(request)));
     if (failed && ToolMessage.isInstance(value)) value.status = "error";
     return value;
   } catch (error) {

@@ -1,6 +1,7 @@
 // Turns the parts of a LangGraph stream into updates of the Agent Client Protocol. One translator serves one turn.
 import { MAX_CHUNK_BYTES, MAX_INPUT_BYTES, MAX_RESULT_BYTES, byteLength, cut, split } from "./bounds.mjs";
 import { META } from "./construction.mjs";
+import { REQUEST_INPUT } from "./input.mjs";
 import { STOP_REASON } from "./models.mjs";
 import { TOOL_ENDED, TOOL_STARTED } from "./tools.mjs";
 
@@ -9,6 +10,9 @@ const MODEL_NODE = "model_request";
 
 /** The tool that hands work to another agent. */
 const DELEGATE = "task";
+
+/** Key in a tool_call_update's `_meta`: a person did not let the call run. */
+const REJECTED = `${META}/rejected`;
 
 /** ACP's kinds of the tools of deepagents. */
 const KINDS = {
@@ -20,6 +24,7 @@ const KINDS = {
   glob: "search",
   grep: "search",
   write_todos: "think",
+  [REQUEST_INPUT]: "other",
 };
 
 export class Translator {
@@ -32,6 +37,13 @@ export class Translator {
   #meters = new Map(); // message id -> what its chunks said of usage
   #calls = new Set();
   #delegates = new Map(); // segment of a namespace -> the delegated agent behind it
+
+  #resumed;
+
+  /** @param {{resumed?: boolean}} [options] resumed: the turn goes on after an interrupt */
+  constructor({ resumed = false } = {}) {
+    this.#resumed = resumed;
+  }
 
   /** Tokens of the turn so far; undefined while nothing is known. */
   get usage() {
@@ -84,24 +96,32 @@ export class Translator {
     }
   }
 
-  *#toolStarted(path, { toolCallId, name, args, task }) {
-    yield* this.#announce(path, toolCallId, name, args);
+  *#toolStarted(path, { toolCallId, name, args, edited, task }) {
+    // A call is announced with the answer that asks for it. Where a turn goes on, that was in the turn before.
+    if (this.#resumed) this.#calls.add(toolCallId);
+    else yield* this.#announce(path, toolCallId, name, args);
     if (name === DELEGATE && task) {
       const agent = typeof args?.subagent_type === "string" ? cut(args.subagent_type, 100).text : name;
       this.#delegates.set(task, { id: task.split(":").at(-1), name: agent, toolCallId });
     }
-    yield { sessionUpdate: "tool_call_update", toolCallId, status: "in_progress", ...meta(path, { toolName: name }) };
+    const rawInput = edited && inputFits(args) ? { rawInput: args } : {};
+    yield { sessionUpdate: "tool_call_update", toolCallId, status: "in_progress", ...rawInput, ...meta(path, { toolName: name }) };
   }
 
-  #toolEnded(path, { toolCallId, name, failed, content }) {
+  #toolEnded(path, { toolCallId, name, failed, rejected, content }) {
     const { text, truncated } = cut(plain(content), MAX_RESULT_BYTES);
     return {
       sessionUpdate: "tool_call_update",
       toolCallId,
       status: failed ? "failed" : "completed",
       content: [{ type: "content", content: { type: "text", text } }],
-      ...meta(path, { toolName: name, ...(truncated && { truncated }) }),
+      ...meta(path, { toolName: name, ...(truncated && { truncated }) }, rejected && { [REJECTED]: true }),
     };
+  }
+
+  /** The end of a call that a turn before left open and that will not run. */
+  givenUp({ toolCallId, name, content }) {
+    return this.#toolEnded([], { toolCallId, name, content, failed: true, rejected: true });
   }
 
   /** Announces a call once, whether its answer or its start is seen first. */
@@ -109,7 +129,7 @@ export class Translator {
     if (this.#calls.has(toolCallId)) return;
     this.#calls.add(toolCallId);
     const input = args ?? {};
-    const fits = byteLength(JSON.stringify(input)) <= MAX_INPUT_BYTES;
+    const fits = inputFits(input);
     yield {
       sessionUpdate: "tool_call",
       toolCallId,
@@ -153,9 +173,12 @@ function plan(path, todos) {
   };
 }
 
-function meta(path, fields = {}) {
+const inputFits = (input) => byteLength(JSON.stringify(input)) <= MAX_INPUT_BYTES;
+
+function meta(path, fields = {}, others = {}) {
   const ours = { ...fields, ...(path.length > 0 && { namespace: path }) };
-  return Object.keys(ours).length > 0 ? { _meta: { [META]: ours } } : {};
+  const all = { ...(Object.keys(ours).length > 0 && { [META]: ours }), ...others };
+  return Object.keys(all).length > 0 ? { _meta: all } : {};
 }
 
 /** The text and thoughts of a message chunk, in order. */

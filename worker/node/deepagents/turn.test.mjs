@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs/promises";
 import path from "node:path";
 import { test } from "node:test";
+import { FileSaver, TURN } from "./checkpoints.mjs";
 import { endsWithToolResult, lastUserText, systemText, toolNames, toolResults } from "../testing/model-endpoint.mjs";
 import { PROVIDERS, conversation, metaOf, ofKind, textOf } from "../testing/turns.mjs";
 
@@ -197,7 +198,7 @@ for (const provider of PROVIDERS) {
 test("the offered tools are the file tools, delegation and the plan; there is no shell", async (t) => {
   const c = await conversation(t, { script: scripted({ hello: { text: ["hi"] } }) });
   await c.prompt("hello");
-  assert.deepEqual(toolNames(c.model.requests[0].body).sort(), ["delete", "edit_file", "glob", "grep", "ls", "read_file", "task", "write_file", "write_todos"]);
+  assert.deepEqual(toolNames(c.model.requests[0].body).sort(), ["delete", "edit_file", "glob", "grep", "ls", "read_file", "request_input", "task", "write_file", "write_todos"]);
 });
 
 test("without the to-do list its tool is not offered", async (t) => {
@@ -247,6 +248,23 @@ test("a finished turn leaves few files behind, however long the conversation", a
     counts.push((await fs.readdir(c.state, { recursive: true })).length);
   }
   assert.ok(counts.at(-1) <= counts[0] + 2, `files after each turn: ${counts}`);
+});
+
+test("every write of a turn names its turn, also those of delegated agents", async (t) => {
+  const seen = [];
+  t.mock.method(FileSaver.prototype, "beginTurn", () => "the turn");
+  for (const name of ["put", "putWrites"]) {
+    const original = FileSaver.prototype[name];
+    t.mock.method(FileSaver.prototype, name, function (config, ...rest) {
+      seen.push([config.configurable.checkpoint_ns ?? "", config.configurable[TURN]]);
+      return original.call(this, config, ...rest);
+    });
+  }
+  const delegate = { name: "task", args: { description: "one", subagent_type: "general-purpose" } };
+  const c = await conversation(t, { script: scripted({ delegate: { tools: [delegate] }, one: { text: ["child"] } }) });
+  await c.prompt("delegate");
+  assert.ok(seen.some(([namespace]) => namespace !== ""));
+  assert.ok(seen.length > 5 && seen.every(([, turn]) => turn === "the turn"), JSON.stringify(seen));
 });
 
 test("a long conversation is summarised for the model alone", async (t) => {

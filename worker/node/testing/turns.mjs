@@ -23,13 +23,13 @@ export async function endpoint(t, script) {
 }
 
 /** One open session: `prompt(text)` runs a turn and gives {result, error, updates, usages}. */
-export async function conversation(t, { provider = "anthropic", script, options, systemPrompt = "be brief" }) {
+export async function conversation(t, { provider = "anthropic", script, options, approval = "NEVER", systemPrompt = "be brief" }) {
   const folder = await scratch(t);
   const workspace = path.join(folder, "workspace");
   const state = path.join(folder, "state");
   await fs.mkdir(workspace);
   const model = await endpoint(t, script);
-  const construction = parseConstruction({ systemPrompt, model: { provider, id: "fake-model" }, options });
+  const construction = parseConstruction({ systemPrompt, model: { provider, id: "fake-model" }, approval, options });
   const make = () => new Sessions({ state, modelUrl: model.url });
   let sessions = make();
   const id = await sessions.create(workspace, construction);
@@ -42,16 +42,18 @@ export async function conversation(t, { provider = "anthropic", script, options,
     get sessions() {
       return sessions;
     },
-    async prompt(text, { onUpdate = () => {}, signal = new AbortController().signal } = {}) {
+    /** @param {string | object} asked text, or what parsePrompt gives */
+    async prompt(asked, { onUpdate = () => {}, signal = new AbortController().signal } = {}) {
       const updates = [];
       const usages = [];
+      const prompt = typeof asked === "string" ? { message: { text: asked, images: [], documents: [] } } : asked;
       const send = async (update) => {
         if (update.usage) usages.push(update.usage);
         else updates.push(update);
         await onUpdate(update);
       };
       try {
-        return { result: await sessions.prompt(id, text, { send, signal }), updates, usages };
+        return { result: await sessions.prompt(id, prompt, { send, signal }), updates, usages };
       } catch (error) {
         return { error, updates, usages };
       }
