@@ -268,6 +268,7 @@ func wantProjection(ctx context.Context, t *testing.T, c *enginetest.Client, run
 	end := enginetest.Last(events)
 	want := map[string]string{
 		enginetest.RunFinished: "FINISHED", enginetest.RunCancelled: "CANCELLED", enginetest.RunFailed: "FAILED",
+		enginetest.RunInterrupted: "INTERRUPTED",
 	}[end.Type]
 	if r.Status != want || r.LastSequence != end.Sequence || r.Isolation != "none" {
 		t.Fatalf("the run is %+v, want it %s, through %d, with isolation none", r, want, end.Sequence)

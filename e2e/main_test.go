@@ -112,11 +112,18 @@ func sharedEngine(t *testing.T) *enginetest.Engine {
 // ownEngine starts an engine that the test may kill.
 func ownEngine(t *testing.T, env ...string) *enginetest.Engine {
 	t.Helper()
+	return ownEngineWith(t, enginetest.Options{Env: env})
+}
+
+// ownEngineWith is ownEngine with further options; the programs and the data folder are this package's.
+func ownEngineWith(t *testing.T, o enginetest.Options) *enginetest.Engine {
+	t.Helper()
 	data, err := os.MkdirTemp("", "harness-e2e-") // not t.TempDir: the path of a unix socket is short
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := enginetest.Start(t.Context(), enginetest.Options{Binaries: programs(t), Data: data, Env: env})
+	o.Binaries, o.Data = programs(t), data
+	engine, err := enginetest.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

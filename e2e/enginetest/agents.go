@@ -14,6 +14,7 @@ type Draft struct {
 	Description string         `json:"description,omitempty"`
 	Harness     *HarnessChoice `json:"harness,omitempty"`
 	Prompt      *Prompt        `json:"prompt,omitempty"`
+	Tools       *Tools         `json:"tools,omitempty"`
 	Limits      *Limits        `json:"limits,omitempty"`
 }
 
@@ -28,9 +29,15 @@ type Prompt struct {
 	System string `json:"system"`
 }
 
+// Tools says how an agent's tools may be used.
+type Tools struct {
+	Approval string `json:"approval,omitempty"` // NEVER, SENSITIVE_ONLY or ALWAYS
+}
+
 // Limits are the bounds of each run.
 type Limits struct {
-	MaxRunSeconds int `json:"maxRunSeconds"`
+	MaxRunSeconds    int `json:"maxRunSeconds,omitempty"`
+	InterruptSeconds int `json:"interruptSeconds,omitempty"`
 }
 
 // SaveInput is the input of saveAgent.

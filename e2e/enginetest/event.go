@@ -9,23 +9,24 @@ import (
 
 // Event types that the tools of this package look at; the others are only compared.
 const (
-	RunStarted        = client.RunStarted
-	RunRecovered      = client.RunRecovered
-	TextStarted       = client.TextStarted
-	TextDelta         = client.TextDelta
-	TextFinished      = client.TextFinished
-	ReasoningDelta    = client.ReasoningDelta
-	ReasoningFinished = client.ReasoningFinished
-	ToolStarted       = client.ToolStarted
-	ToolFinished      = client.ToolFinished
-	ToolError         = client.ToolError
-	Warning           = client.Warning
-	UsageUpdated      = client.UsageUpdated
-	PlanUpdated       = client.PlanUpdated
-	RunFinished       = client.RunFinished
-	RunInterrupted    = client.RunInterrupted
-	RunCancelled      = client.RunCancelled
-	RunFailed         = client.RunFailed
+	RunStarted         = client.RunStarted
+	RunRecovered       = client.RunRecovered
+	TextStarted        = client.TextStarted
+	TextDelta          = client.TextDelta
+	TextFinished       = client.TextFinished
+	ReasoningDelta     = client.ReasoningDelta
+	ReasoningFinished  = client.ReasoningFinished
+	ToolStarted        = client.ToolStarted
+	ToolFinished       = client.ToolFinished
+	ToolError          = client.ToolError
+	InterruptRequested = client.InterruptRequested
+	Warning            = client.Warning
+	UsageUpdated       = client.UsageUpdated
+	PlanUpdated        = client.PlanUpdated
+	RunFinished        = client.RunFinished
+	RunInterrupted     = client.RunInterrupted
+	RunCancelled       = client.RunCancelled
+	RunFailed          = client.RunFailed
 )
 
 // Event is one event as a client got it.

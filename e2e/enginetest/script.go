@@ -64,3 +64,29 @@ func Exit() Step { return Step{"exit": 1} }
 
 // Recall says what was said in earlier turns.
 func Recall() Step { return Step{"recall": true} }
+
+// Ask waits for a person's word on calls of write_file, one for each file, which a script only shows.
+func Ask(files ...string) Step {
+	calls := make([]map[string]any, len(files))
+	for i, f := range files {
+		calls[i] = map[string]any{"name": "write_file", "arguments": WriteArguments(f, "kept words"), "result": "wrote " + f}
+	}
+	return Step{"approval": map[string]any{"calls": calls}}
+}
+
+// WriteArguments are the arguments of write_file.
+func WriteArguments(file, content string) json.RawMessage {
+	raw, err := json.Marshal(struct {
+		Path    string `json:"file_path"`
+		Content string `json:"content"`
+	}{file, content})
+	if err != nil {
+		panic(fmt.Sprintf("arguments do not encode: %v", err)) // strings always do
+	}
+	return raw
+}
+
+// AskForm waits for a person's answer to a form.
+func AskForm(prompt string, fields ...FormField) Step {
+	return Step{"form": map[string]any{"prompt": prompt, "fields": fields}}
+}
