@@ -147,7 +147,11 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 	begin := time.Now()
 	r, err := m.launch(ctx, s, profile, backend, b, leaseGen, c, head)
 	if err != nil {
-		m.o.Log.Error("failed to start sandbox", "sandbox", addr, "error", err)
+		level := slog.LevelError
+		if ctx.Err() != nil { // the run was cancelled, or the engine ends
+			level = slog.LevelInfo
+		}
+		m.o.Log.Log(ctx, level, "failed to start sandbox", "sandbox", addr, "error", err)
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
 		defer cancel()
 		if err := m.Destroy(clean, addr); err != nil {
