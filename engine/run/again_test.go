@@ -63,7 +63,7 @@ func TestAdmittedAgainWhileSettling(t *testing.T) {
 		t.Fatalf("one key made the runs %v", ids)
 	}
 	w.settled(ids[0])
-	if n := w.host.turns[ids[0]]; n != 1 {
+	if n := w.host.begun(ids[0]); n != 1 {
 		t.Fatalf("the turn was started %d times", n)
 	}
 	e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)

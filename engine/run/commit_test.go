@@ -48,8 +48,8 @@ func TestThreadIsCommitted(t *testing.T) {
 		}
 		w.eventually(func() bool { return w.blobs.count() == 1 })
 	}
-	if w.host.starts != 1 || w.heard() != "hello,hello,hello" {
-		t.Fatalf("%d workers, state %s", w.host.starts, w.heard())
+	if w.host.started() != 1 || w.heard() != "hello,hello,hello" {
+		t.Fatalf("%d workers, state %s", w.host.started(), w.heard())
 	}
 }
 
@@ -63,8 +63,8 @@ func TestThreadMoves(t *testing.T) {
 	w.host.only().kill()
 	r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
 	e.events(r.ID)
-	if w.host.starts != 2 || w.heard() != "hello,hello" {
-		t.Fatalf("%d workers, state %s", w.host.starts, w.heard())
+	if w.host.started() != 2 || w.heard() != "hello,hello" {
+		t.Fatalf("%d workers, state %s", w.host.started(), w.heard())
 	}
 }
 
@@ -93,8 +93,8 @@ func TestWorkerWithAnotherHead(t *testing.T) {
 	w.settled(r.ID)
 	r = w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
 	e.events(r.ID)
-	if w.host.starts != 2 || w.heard() != "wait,hello" {
-		t.Fatalf("%d workers, state %s", w.host.starts, w.heard())
+	if w.host.started() != 2 || w.heard() != "wait,hello" {
+		t.Fatalf("%d workers, state %s", w.host.started(), w.heard())
 	}
 }
 
@@ -204,8 +204,8 @@ func TestEngineDiesAtEachStep(t *testing.T) {
 			if c.rev == 0 {
 				want = "hello"
 			}
-			if w.heard() != want || w.host.turns[r.ID] != 1 {
-				t.Fatalf("state %s, want %s; the turn was started %d times", w.heard(), want, w.host.turns[r.ID])
+			if w.heard() != want || w.host.begun(r.ID) != 1 {
+				t.Fatalf("state %s, want %s; the turn was started %d times", w.heard(), want, w.host.begun(r.ID))
 			}
 		})
 	}

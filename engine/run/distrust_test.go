@@ -32,8 +32,8 @@ func TestWorkerClaimsAnotherOwner(t *testing.T) {
 		r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
 		last[event.RunFinished](t, e.events(r.ID))
 		w.settled(r.ID)
-		if w.host.starts != 2 || w.host.turns[r.ID] != 1 {
-			t.Fatalf("%d workers, %d turns", w.host.starts, w.host.turns[r.ID])
+		if w.host.started() != 2 || w.host.begun(r.ID) != 1 {
+			t.Fatalf("%d workers, %d turns", w.host.started(), w.host.begun(r.ID))
 		}
 	})
 }

@@ -391,13 +391,17 @@ func (x *execution) mutate(ctx context.Context, t session.Transition) error {
 	return nil
 }
 
-// deadline is the longest that the turn may take.
+// deadline is how long the turn may still take. It counts from the run's start, also when another engine saw that.
 func (x *execution) deadline(ctx context.Context) time.Duration {
+	limit := x.c.Limits.MaxRunDuration
 	v, err := x.c.Agents.Version(ctx, x.run.AgentID, x.run.AgentVersion)
 	if err == nil && v.Blueprint.Limits.MaxRunSeconds > 0 {
-		return time.Duration(v.Blueprint.Limits.MaxRunSeconds) * time.Second
+		limit = time.Duration(v.Blueprint.Limits.MaxRunSeconds) * time.Second
 	}
-	return x.c.Limits.MaxRunDuration
+	if x.run.StartedAt != nil {
+		limit -= x.c.Now().Sub(*x.run.StartedAt)
+	}
+	return max(limit, time.Millisecond)
 }
 
 // startTurn starts the turn, or finds that it is started already: the call is repeated on the same incarnation only.

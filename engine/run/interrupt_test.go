@@ -196,8 +196,8 @@ func TestResumeRace(t *testing.T) {
 		if err := e.begun(run.Run{ID: runID}).waitTurn(w.ctx, runID); err != nil {
 			t.Fatal(err)
 		}
-		if w.host.turns[runID] != 1 {
-			t.Fatalf("the turn was started %d times", w.host.turns[runID])
+		if w.host.begun(runID) != 1 {
+			t.Fatalf("the turn was started %d times", w.host.begun(runID))
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestInterruptSurvivesItsEngine(t *testing.T) {
 	if err := e.Recover(w.ctx); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(func() bool { return w.host.turns[accepted.ID] == 1 })
+	w.eventually(func() bool { return w.host.begun(accepted.ID) == 1 })
 	wk := e.begun(accepted)
 	wk.say(accepted.ID, event.ToolFinished{ToolCallID: "t1", Result: "ok"}, done)
 	last[event.RunFinished](t, e.events(accepted.ID))

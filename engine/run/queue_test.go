@@ -102,7 +102,7 @@ func TestCancelAndClearQueued(t *testing.T) {
 		t.Fatalf("orders %v", ords)
 	}
 	for _, q := range queued {
-		if w.host.turns[q.ID] != 0 || wk.runs[q.ID] != nil {
+		if w.host.begun(q.ID) != 0 || wk.runs[q.ID] != nil {
 			t.Fatal("a run that never began reached the worker")
 		}
 	}
@@ -159,7 +159,7 @@ func TestQueueSurvivesItsEngine(t *testing.T) {
 	wk.say(first.ID, done)
 	last[event.RunFinished](t, e.events(first.ID))
 	last[event.RunFinished](t, e.events(kept.ID))
-	if r := w.settled(dropped.ID); r.Status != run.StatusCancelled || w.host.turns[dropped.ID] != 0 {
+	if r := w.settled(dropped.ID); r.Status != run.StatusCancelled || w.host.begun(dropped.ID) != 0 {
 		t.Fatalf("dropped run %+v", r)
 	}
 }

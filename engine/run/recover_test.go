@@ -39,7 +39,7 @@ func TestTakeover(t *testing.T) {
 	if r.Status != run.StatusFinished || r.Output[0].Text != "one two three" {
 		t.Fatalf("after takeover: %s, %+v", r.Status, r.Output)
 	}
-	if n := w.host.turns[r.ID]; n != 1 {
+	if n := w.host.begun(r.ID); n != 1 {
 		t.Fatalf("the turn was started %d times", n)
 	}
 	var recovered int
@@ -193,7 +193,7 @@ func TestRecoverCutOffAdmissions(t *testing.T) {
 	if end := last[event.RunError](t, e2.events(denied.ID)); end.Category != event.CategoryAuthorization {
 		t.Fatalf("denied run ended as %+v", end)
 	}
-	if w.host.turns[denied.ID] != 0 {
+	if w.host.begun(denied.ID) != 0 {
 		t.Fatal("a run was dispatched without permission")
 	}
 }

@@ -44,8 +44,8 @@ func TestRunToItsEnd(t *testing.T) {
 	// The next turn of the conversation finds the same worker.
 	r2 := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
 	e.events(r2.ID)
-	if w.host.starts != 1 || r2.Ord != 2 || r2.SessionID != r.SessionID {
-		t.Fatalf("second turn: %d workers, run %+v", w.host.starts, r2)
+	if w.host.started() != 1 || r2.Ord != 2 || r2.SessionID != r.SessionID {
+		t.Fatalf("second turn: %d workers, run %+v", w.host.started(), r2)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 	e.events(ids[0])
 	w.settled(ids[0])
-	if n := w.host.turns[ids[0]]; n != 1 {
+	if n := w.host.begun(ids[0]); n != 1 {
 		t.Fatalf("the turn was started %d times", n)
 	}
 	_, err := e.Start(w.ctx, w.request(run.StartRequest{Text: "other", IdempotencyKey: "k"}))

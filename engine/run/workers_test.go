@@ -135,6 +135,20 @@ func (h *workers) List(context.Context) ([]string, error) {
 	return addrs, nil
 }
 
+// begun counts the turns that workers began for a run; more than one is a repeated side effect.
+func (h *workers) begun(runID string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.turns[runID]
+}
+
+// started counts the workers that were started.
+func (h *workers) started() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts
+}
+
 // only returns the one worker of the host.
 func (h *workers) only() *worker {
 	h.mu.Lock()
