@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,16 +101,16 @@ func TestOptionsSchema(t *testing.T) {
 	for options, valid := range map[string]bool{
 		`{}`:                  true,
 		`{"temperature":0.5}`: true,
-		`{"temperature":2,"maxTokens":200000,"recursionLimit":10,"requestTimeoutSeconds":600,"todoList":false}`: true,
-		`{"thinkingBudgetTokens":2048,"maxTokens":4096}`:                                                        true,
-		`{"thinkingBudgetTokens":2048}`:                                                                         false,
-		`{"temperature":2.1}`:                                                                                   false,
-		`{"temperature":"1"}`:                                                                                   false,
-		`{"maxTokens":0}`:                                                                                       false,
-		`{"maxTokens":1.5}`:                                                                                     false,
-		`{"recursionLimit":9}`:                                                                                  false,
-		`{"command":"sh"}`:                                                                                      false,
-		`[]`:                                                                                                    false,
+		`{"temperature":2,"maxTokens":200000,"recursionLimit":10,"requestTimeoutSeconds":600,"todoList":false,"requestInput":false}`: true,
+		`{"thinkingBudgetTokens":2048,"maxTokens":4096}`: true,
+		`{"thinkingBudgetTokens":2048}`:                  false,
+		`{"temperature":2.1}`:                            false,
+		`{"temperature":"1"}`:                            false,
+		`{"maxTokens":0}`:                                false,
+		`{"maxTokens":1.5}`:                              false,
+		`{"recursionLimit":9}`:                           false,
+		`{"command":"sh"}`:                               false,
+		`[]`:                                             false,
 	} {
 		v, err := jsonschema.UnmarshalJSON(strings.NewReader(options))
 		if err != nil {
@@ -142,9 +143,11 @@ func TestTheAgentKnowsTheSameOptions(t *testing.T) {
 		Default any      `json:"default"`
 	}
 	var agent struct {
-		Options      map[string]option `json:"OPTIONS"`
-		DefaultModel harness.ModelRef  `json:"DEFAULT_MODEL"`
-		Providers    []string          `json:"PROVIDER_NAMES"`
+		Options      map[string]option        `json:"OPTIONS"`
+		DefaultModel harness.ModelRef         `json:"DEFAULT_MODEL"`
+		Policies     []harness.ApprovalPolicy `json:"POLICIES"`
+		Policy       harness.ApprovalPolicy   `json:"DEFAULT_POLICY"`
+		Providers    []string                 `json:"PROVIDER_NAMES"`
 	}
 	if err := json.Unmarshal(out, &agent); err != nil {
 		t.Fatal(err)
@@ -169,6 +172,10 @@ func TestTheAgentKnowsTheSameOptions(t *testing.T) {
 	}
 	if first := (harness.ModelRef{Provider: models[0].Provider, ID: models[0].ID}); first != agent.DefaultModel {
 		t.Errorf("first model %v, the agent's default is %v", first, agent.DefaultModel)
+	}
+	policies := []harness.ApprovalPolicy{harness.ApproveNever, harness.ApproveSensitive, harness.ApproveAlways}
+	if !slices.Equal(agent.Policies, policies) || agent.Policy != harness.ApproveSensitive {
+		t.Errorf("policies %v, default %s", agent.Policies, agent.Policy)
 	}
 	for _, m := range models {
 		if !strings.Contains(strings.Join(agent.Providers, " "), m.Provider) {

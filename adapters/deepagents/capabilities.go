@@ -12,16 +12,18 @@ var capabilities = map[harness.Capability]harness.Level{
 	harness.InvokeNonStreaming: harness.Emulated,
 
 	harness.SessionMultiTurn:          harness.Native,
-	harness.SessionCrossReplicaResume: harness.Unsupported, // the thread is on the worker's host
-	harness.SessionClear:              harness.Emulated,    // a new epoch has a new thread
+	harness.SessionCrossReplicaResume: harness.Unsupported, // one engine serves a conversation
+	harness.SessionClear:              harness.Emulated, // a new epoch has a new thread
 
-	// Threads are durable in the worker's state folder (LOCAL), not committed to the engine.
-	harness.ThreadDurableCommit:   harness.Unsupported,
-	harness.ThreadEvictionRestore: harness.Unsupported,
+	// The checkpoints are packed at the end of each turn; a worker anywhere goes on from them. The files in the workspace
+	// are not part of the thread.
+	harness.ThreadDurableCommit:   harness.Native,
+	harness.ThreadEvictionRestore: harness.Native,
 
-	harness.InterruptFormInput:    harness.Unsupported,
-	harness.InterruptToolApproval: harness.Unsupported,
-	harness.InterruptMultiTool:    harness.Unsupported,
+	// What waits for a person is in the checkpoint and survives its process.
+	harness.InterruptFormInput:    harness.Native,
+	harness.InterruptToolApproval: harness.Native,
+	harness.InterruptMultiTool:    harness.Native,
 
 	harness.ToolMCP:                 harness.Unsupported,
 	harness.ToolBuiltin:             harness.Native, // files in the workspace, the plan, delegation; no shell
@@ -29,8 +31,8 @@ var capabilities = map[harness.Capability]harness.Level{
 	harness.ToolPartialAvailability: harness.Unsupported,
 	harness.ToolCancellation:        harness.Native,
 
-	harness.InputImages:    harness.Unsupported,
-	harness.InputDocuments: harness.Unsupported,
+	harness.InputImages:    harness.Native,
+	harness.InputDocuments: harness.Native,
 
 	harness.Skills:                harness.Unsupported,
 	harness.Subagents:             harness.Native, // the library's general-purpose agent

@@ -11,7 +11,8 @@ type conversation struct {
 	stream  bool
 	usage   bool // a usage chunk was asked for (OpenAI)
 	system  string
-	users   []string // user texts, oldest first
+	users   []string // user texts with what was attached, oldest first
+	files   []string // what is attached to any message, oldest first
 	results []string // tool results after the last user text
 	round   int      // model calls of this turn before this one
 	tools   []string
@@ -60,9 +61,11 @@ func (c *conversation) offers(tool string) bool {
 type content []block
 
 type block struct {
-	Type    string  `json:"type"`
-	Text    string  `json:"text"`
-	Content content `json:"content"` // of a tool_result
+	Type     string  `json:"type"`
+	Text     string  `json:"text"`
+	Content  content `json:"content"`   // of a tool_result
+	Source   *source `json:"source"`    // of an image or a document (Anthropic)
+	ImageURL *image  `json:"image_url"` // of an image_url (OpenAI)
 }
 
 func (c *content) UnmarshalJSON(raw []byte) error {
@@ -92,6 +95,17 @@ func (c content) text() string {
 	return strings.Join(parts, "\n")
 }
 
+// attached describes what is attached, each on a line of its own after the text.
+func (c content) attached() []string {
+	var out []string
+	for _, b := range c {
+		if d := b.attachment(); d != "" {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 type anthropicRequest struct {
 	Model    string  `json:"model"`
 	Stream   bool    `json:"stream"`
@@ -118,6 +132,7 @@ func (r anthropicRequest) conversation() conversation {
 		}
 		// Results come before text in one message; adjacent texts are one text.
 		var texts []string
+		files := m.Content.attached()
 		for _, b := range m.Content {
 			switch {
 			case b.Type == "tool_result":
@@ -126,7 +141,8 @@ func (r anthropicRequest) conversation() conversation {
 				texts = append(texts, b.Text)
 			}
 		}
-		c.user(strings.Join(texts, "\n"))
+		c.user(strings.Join(append(texts, files...), "\n"))
+		c.files = append(c.files, files...)
 	}
 	return c
 }
@@ -164,7 +180,9 @@ func (r openAIRequest) conversation() conversation {
 		case "assistant":
 			c.assistant(text)
 		case "user":
-			c.user(text)
+			files := m.Content.attached()
+			c.user(strings.TrimPrefix(strings.Join(append([]string{text}, files...), "\n"), "\n"))
+			c.files = append(c.files, files...)
 		}
 	}
 	return c

@@ -51,7 +51,8 @@ type Request struct {
 	Model       string
 	Stream      bool
 	System      string   // system prompt, all blocks
-	Users       []string // every user text, oldest first
+	Users       []string // every user text with what is attached, oldest first
+	Attachments []string // what is attached to any message, oldest first: media type, bytes, beginning of the SHA-256
 	ToolResults []string // tool results after the last user text
 	Tools       []string // names of the tools on offer
 }
@@ -108,7 +109,7 @@ func (s *Server) record(r *http.Request, body []byte, c conversation) int64 {
 	s.kept = append(s.kept, Request{
 		Seq: s.seq, Method: r.Method, Path: r.URL.Path, Header: r.Header.Clone(),
 		Body:  append([]byte(nil), body[:min(len(body), maxKeptBodyBytes)]...),
-		Model: c.model, Stream: c.stream, System: c.system, Users: c.users, ToolResults: c.results, Tools: c.tools,
+		Model: c.model, Stream: c.stream, System: c.system, Users: c.users, Attachments: c.files, ToolResults: c.results, Tools: c.tools,
 	})
 	s.opts.Logger.Info("request", "seq", s.seq, "path", r.URL.Path, "model", c.model, "stream", c.stream,
 		"users", len(c.users), "tools", len(c.tools))

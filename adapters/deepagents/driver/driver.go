@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/harness-engine/harness-engine/adapters/acp"
 	"github.com/harness-engine/harness-engine/engine/event"
@@ -29,12 +30,18 @@ func Profile(o Options) acp.Profile {
 	return acp.Own(acp.Profile{
 		Command:        func(env worker.Environment, _ harness.Construction) (worker.Command, error) { return command(o, env) },
 		NoPlanPriority: true,
-		Durability:     event.DurabilityLocal, // checkpoints in the worker's state folder
+		StatePaths:     slices.Clone(statePaths),
+		// Checkpoints in the worker's state folder; the worker and the engine make more of it.
+		Durability: event.DurabilityLocal,
 	})
 }
 
-// stateFolder is the agent's own part of the worker's state folder.
+// stateFolder is the agent's own part of the worker's state folder. It is also HOME and TMPDIR of the process.
 const stateFolder = "deepagents"
+
+// statePaths are what the agent needs to go on elsewhere: the checkpoints of the thread, with what waits for a person,
+// the images that it refers to, and that the session exists.
+var statePaths = []string{stateFolder + "/attachments", stateFolder + "/checkpoints", stateFolder + "/sessions"}
 
 func command(o Options, env worker.Environment) (worker.Command, error) {
 	node := o.NodePath

@@ -91,7 +91,7 @@ function toRequestError(error, log) {
     return new acp.RequestError(INVALID_REQUEST, error.message, { category: "protocol", code: error.code, retryable: false });
   }
   if (error instanceof InterruptLostError) {
-    return new acp.RequestError(INVALID_REQUEST, error.message, { category: "persistence", code: "interrupt_lost", retryable: false });
+    return new acp.RequestError(INVALID_REQUEST, error.message, { category: "unavailable", code: "interrupt_lost", retryable: false });
   }
   log(error);
   const { message, ...data } = classify(error);

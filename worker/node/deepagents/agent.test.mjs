@@ -3,13 +3,18 @@ import fs from "node:fs/promises";
 import path from "node:path";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { MAX_LINE_BYTES } from "./bounds.mjs";
+import { MAX_FILES_BYTES, MAX_LINE_BYTES } from "./bounds.mjs";
 import { AcpClient } from "../testing/acp-client.mjs";
-import { lastUserText } from "../testing/model-endpoint.mjs";
+import { endsWithToolResult, lastUserText, toolResults } from "../testing/model-endpoint.mjs";
 import { endpoint, scratch, textOf } from "../testing/turns.mjs";
 
 const construction = { systemPrompt: "be brief", model: { provider: "anthropic", id: "fake-model" }, options: {} };
 const meta = { "harness-engine": { construction } };
+
+const ignoreMissing = (error) => assert.equal(error.code, "ENOENT");
+
+/** The parts of the state folder that make up a conversation; the adapter names the same. */
+const STATE = ["attachments", "checkpoints", "sessions"];
 
 /** An agent process with a workspace; `start` starts another one on the same state. */
 async function setup(t, script) {
@@ -25,7 +30,7 @@ async function setup(t, script) {
   };
   const client = await start();
   const prompt = (c, sessionId, text) => c.call("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
-  return { model, cwd, client, start, prompt };
+  return { folder, model, cwd, client, start, prompt };
 }
 
 const questions = (request) => request.body.messages.filter((message) => message.role === "user").length;
@@ -60,6 +65,54 @@ test("a conversation, killed in mid-turn and resumed by another process", async 
   assert.deepEqual([...client.garbage, ...second.garbage], []);
   second.process.stdin.end();
   assert.deepEqual(await second.closed, { code: 0, signal: null });
+});
+
+test("an interrupt survives SIGKILL and its host", async (t) => {
+  const call = { name: "delete", args: { file_path: "/old.txt" } };
+  const script = ({ body }) => (endsWithToolResult(body) ? { text: [toolResults(body).at(-1)] } : lastUserText(body) === "go" ? { tools: [call] } : { text: [`${questions({ body })} questions`] });
+  const { cwd, client, prompt, folder, model } = await setup(t, script);
+  await fs.writeFile(path.join(cwd, "old.txt"), "x");
+  const { sessionId } = await client.call("session/new", { cwd, mcpServers: [], _meta: meta });
+  await prompt(client, sessionId, "hello");
+  const asked = await prompt(client, sessionId, "go");
+  assert.equal(asked.stopReason, "end_turn");
+  const { kind, calls } = asked._meta["harness-engine/interrupt"];
+  assert.deepEqual([kind, calls.length, calls[0].name], ["tool_approval", 1, "delete"]);
+  const announced = client.updates.find((update) => update.sessionUpdate === "tool_call");
+  assert.deepEqual([announced.toolCallId, announced.status], [calls[0].toolCallId, "pending"]);
+  client.process.kill("SIGKILL");
+  await client.closed;
+
+  // What the state folder holds is all that another host gets.
+  const state = path.join(folder, "elsewhere");
+  await fs.mkdir(state);
+  for (const name of STATE) await fs.cp(path.join(folder, "state", name), path.join(state, name), { recursive: true, force: true }).catch(ignoreMissing);
+  await fs.rm(path.join(folder, "state"), { recursive: true });
+  const second = new AcpClient(t, { HARNESS_STATE: state, MODEL_URL: model.url });
+  await second.call("initialize", { protocolVersion: 1, clientCapabilities: {} });
+  await second.call("session/resume", { sessionId, cwd, mcpServers: [], _meta: meta });
+  const resume = (decision) => second.call("session/prompt", { sessionId, prompt: [], _meta: { "harness-engine/resume": { decision } } });
+  await assert.rejects(resume({ calls: [] }), ({ rpc }) => rpc.code === -32602 && rpc.data.field === "decision.calls");
+  const decision = { calls: [{ toolCallId: calls[0].toolCallId, verdict: "approve" }] };
+  assert.equal((await resume(decision)).stopReason, "end_turn");
+  await assert.rejects(fs.access(path.join(cwd, "old.txt")));
+  await assert.rejects(resume(decision), ({ rpc }) => {
+    assert.deepEqual(rpc.data, { category: "unavailable", code: "interrupt_lost", retryable: false });
+    return true;
+  });
+  second.updates.length = 0;
+  await prompt(second, sessionId, "last");
+  assert.equal(textOf(second.updates), "4 questions", "hello, go, the result of the call, last");
+});
+
+test("images in a prompt reach the model, up to the limit of a message", async (t) => {
+  const { cwd, client, model } = await setup(t, () => ({ text: ["hi"] }));
+  assert.deepEqual(client.initialized.agentCapabilities.promptCapabilities, { image: true, audio: false, embeddedContext: true });
+  const { sessionId } = await client.call("session/new", { cwd, mcpServers: [], _meta: meta });
+  const data = Buffer.alloc(MAX_FILES_BYTES, 1).toString("base64");
+  await client.call("session/prompt", { sessionId, prompt: [{ type: "text", text: "look" }, { type: "image", data, mimeType: "image/png", uri: "attachment:///a.png" }] });
+  const [image] = model.requests[0].body.messages.at(-1).content.filter(({ type }) => type === "image");
+  assert.equal(image.source.data, data);
 });
 
 test("a session that never had a turn can be resumed; an unknown one cannot", async (t) => {

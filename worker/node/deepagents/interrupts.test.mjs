@@ -221,6 +221,23 @@ for (const provider of PROVIDERS) {
   });
 }
 
+test("more calls than can be shown at once are asked for in rounds", async (t) => {
+  const names = Array.from({ length: MAX_SHOWN_CALLS + 3 }, (_, n) => `f${n}`);
+  const c = await conversation(t, { approval: "ALWAYS", script: scripted({ go: { tools: names.map((name) => write(name)) } }) });
+  const approve = ({ calls }) => decide(calls.map(({ toolCallId }) => ({ toolCallId, verdict: "approve" })));
+  const first = asked(await c.prompt("go"));
+  assert.equal(first.calls.length, MAX_SHOWN_CALLS);
+  await c.restart();
+  const second = await c.prompt(approve(first));
+  assert.deepEqual(asked(second).calls.map((call) => call.arguments.file_path), names.slice(MAX_SHOWN_CALLS).map((name) => `/${name}`));
+  const pending = ofKind(second.updates, "tool_call_update").filter(({ status }) => status === "pending");
+  assert.deepEqual(pending.map(({ toolCallId }) => toolCallId), asked(second).calls.map(({ toolCallId }) => toolCallId));
+  const last = await c.prompt(approve(asked(second)));
+  assert.equal(asked(last), undefined);
+  assert.equal((await fs.readdir(c.workspace)).length, names.length);
+  assert.equal(toolResults(c.model.requests.at(-1).body).length, names.length);
+});
+
 test("which calls wait is the policy's to say", async (t) => {
   const tools = [write("a"), remove("a"), { name: "edit_file", args: { file_path: "/a", old_string: "a", new_string: "b" } }, { name: "ls", args: { path: "/" } }, { name: "no_such_tool", args: {} }];
   for (const [approval, names] of [

@@ -119,6 +119,11 @@ export class Translator {
     };
   }
 
+  /** A call that a turn before announced and that waits for a person. */
+  stillWaiting({ toolCallId, name }) {
+    return { sessionUpdate: "tool_call_update", toolCallId, status: "pending", ...meta([], { toolName: name }) };
+  }
+
   /** The end of a call that a turn before left open and that will not run. */
   givenUp({ toolCallId, name, content }) {
     return this.#toolEnded([], { toolCallId, name, content, failed: true, rejected: true });

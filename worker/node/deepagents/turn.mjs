@@ -63,8 +63,10 @@ async function play({ graph, id, recursionLimit, saver, attachments, prompt, sen
     return result(stopReason, translator);
   }
   if (!translator.interrupted) return result(translator.stopReason, translator);
-  const { interrupts } = await saver.unfinished(id);
-  return { ...result("end_turn", translator), _meta: { [INTERRUPT]: question(interrupts) } };
+  const asked = question((await saver.unfinished(id)).interrupts);
+  // Calls that still wait after a decision on others have had no update in this turn.
+  for (const call of asked.calls ?? []) if (prompt.decision) await send(translator.stillWaiting(call));
+  return { ...result("end_turn", translator), _meta: { [INTERRUPT]: asked } };
 }
 
 /** What the graph is started with, and what is told before it starts. */
