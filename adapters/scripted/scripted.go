@@ -14,7 +14,7 @@ import (
 const ID = "scripted"
 
 // Version is the version of the grammar and of its player.
-const Version = "1.0.0"
+const Version = "1.1.0"
 
 //go:embed options.schema.json
 var optionsSchema []byte
@@ -49,10 +49,13 @@ func (Adapter) Descriptor() harness.Descriptor {
 			harness.RuntimeCancel:           harness.Native,
 			harness.RuntimeBoundedCleanup:   harness.Native,
 			harness.RuntimeLeaseFencing:     harness.Native,
-			harness.ThreadDurableCommit:     harness.Unsupported,
-			harness.ThreadEvictionRestore:   harness.Unsupported,
-			harness.InterruptFormInput:      harness.Unsupported,
-			harness.InterruptToolApproval:   harness.Unsupported,
+			harness.ThreadDurableCommit:     harness.Native,
+			harness.ThreadEvictionRestore:   harness.Native,
+			harness.InterruptFormInput:      harness.Native,
+			harness.InterruptToolApproval:   harness.Native,
+			harness.InterruptMultiTool:      harness.Native,
+			harness.InputImages:             harness.Native,
+			harness.InputDocuments:          harness.Native,
 			harness.ToolBuiltin:             harness.Unsupported,
 			harness.ToolMCP:                 harness.Unsupported,
 			harness.RuntimeSteer:            harness.Unsupported,

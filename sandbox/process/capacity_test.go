@@ -56,9 +56,13 @@ func TestIdleWorkersMakeRoom(t *testing.T) {
 	}
 	idle := startSandbox(t, m, bind(2, 1), 1, "")
 	play(t, idle, "run_2", "remember me")
-	var third harness.Runtime
+	third, err := m.Start(t.Context(), bind(3, 1), 1, m.Reserve(bind(3, 1)), construction(""), nil)
+	if !problem.Is(err, problem.Capacity) {
+		t.Fatalf("the worker has a state that nobody else has: %v, want CAPACITY", err)
+	}
+	kept := &conversation{m: m, session: "ses_2", gen: 1, rt: idle}
+	kept.commit(t, "run_2")
 	eventually(t, "there is room", func() bool { // a stream's end is noticed a moment after the client's Close
-		var err error
 		third, err = m.Start(t.Context(), bind(3, 1), 1, m.Reserve(bind(3, 1)), construction(""), nil)
 		return err == nil
 	})
@@ -70,14 +74,16 @@ func TestIdleWorkersMakeRoom(t *testing.T) {
 	if _, err := m.Attach(t.Context(), bind(2, 1), 2, m.Reserve(bind(2, 1))); !errors.Is(err, harness.ErrGone) {
 		t.Fatalf("got %v, want ErrGone", err)
 	}
-	var again harness.Runtime
 	eventually(t, "there is room again", func() bool {
-		var err error
-		again, err = m.Start(t.Context(), bind(2, 2), 2, m.Reserve(bind(2, 2)), construction(""), nil)
-		return err == nil
+		again, err := m.Start(t.Context(), bind(2, 2), 2, m.Reserve(bind(2, 2)), construction(""), kept.snapshot())
+		if err != nil {
+			return false
+		}
+		kept.gen, kept.rt = 2, again
+		return true
 	})
-	defer again.Close()
-	if got := texts(play(t, again, "run_3", `{"recall":true}`)); !strings.Contains(got, "remember me") {
+	defer kept.rt.Close()
+	if got := texts(kept.play(t, harness.Turn{RunID: "run_3", Text: `{"recall":true}`})); !strings.Contains(got, "remember me") {
 		t.Fatalf("got %q", got)
 	}
 }

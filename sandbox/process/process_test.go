@@ -55,6 +55,8 @@ func TestLife(t *testing.T) {
 	if got := texts(play(t, r, "run_1", "hello there")); got != "hello there" {
 		t.Fatalf("got %q", got)
 	}
+	kept := &conversation{m: m, session: binding.SessionID, gen: 1, rt: r}
+	kept.commit(t, "run_1")
 	addr := m.Reserve(binding)
 	if all, err := m.List(t.Context()); err != nil || len(all) != 1 || all[0] != addr {
 		t.Fatalf("list %v %v", all, err)
@@ -78,14 +80,14 @@ func TestLife(t *testing.T) {
 		t.Fatalf("attach: %v, want ErrGone", err)
 	}
 
-	// The next generation remembers, through the state folder.
+	// The next generation remembers, through the thread state.
 	next := binding
 	next.SandboxGen = 2
-	r2 := startSandbox(t, m, next, 2, "")
-	if r2.Instance() == r.Instance() {
+	kept.seat(t)
+	if kept.rt.Instance() == r.Instance() {
 		t.Fatal("two workers with one instance")
 	}
-	if got := texts(play(t, r2, "run_2", `{"recall":true}`)); got != "I remember 1 message:\n1. hello there" {
+	if got := texts(kept.play(t, harness.Turn{RunID: "run_2", Text: `{"recall":true}`})); got != "I remember 1 message:\n1. hello there" {
 		t.Fatalf("got %q", got)
 	}
 	// A forgotten epoch does not.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 	"unicode"
@@ -26,10 +27,13 @@ type Options struct {
 type Driver struct {
 	exit    func(code int)
 	options options
-	memory  *memory
+
+	approval harness.ApprovalPolicy
+	memory   *memory
+	store    store
 }
 
-var _ worker.Driver = (*Driver)(nil)
+var _ worker.Stateful = (*Driver)(nil)
 
 // New returns a driver that is not open.
 func New(o Options) *Driver {
@@ -45,6 +49,7 @@ func (d *Driver) Open(_ context.Context, env worker.Environment, c harness.Const
 	if d.options, err = parseOptions(c.Options); err != nil {
 		return invalidScript("options", err)
 	}
+	d.approval, d.store = c.Approval, store{dir: env.State}
 	if d.memory, err = openMemory(env.State); err != nil {
 		return &worker.Failure{
 			Category: event.CategoryPersistence, Code: "state_unreadable",
@@ -53,6 +58,9 @@ func (d *Driver) Open(_ context.Context, env worker.Environment, c harness.Const
 	}
 	return nil
 }
+
+// StatePaths implements worker.Stateful.
+func (d *Driver) StatePaths() []string { return []string{fileTurns, fileWaiting, fileUnpackable} }
 
 // Close implements worker.Driver.
 func (d *Driver) Close(context.Context) error { return nil }
@@ -66,6 +74,26 @@ func invalidScript(where string, err error) *worker.Failure {
 
 // Turn implements worker.Driver.
 func (d *Driver) Turn(ctx context.Context, t harness.Turn, sink worker.Sink) error {
+	p := &player{ctx: ctx, sink: sink, driver: d, runID: t.RunID, earlier: d.memory.turns}
+	err := d.play(p, t)
+	switch {
+	case errors.Is(err, errStop):
+		err = nil
+	case errors.Is(err, errInterrupt):
+		err = p.interrupt()
+	case err == nil:
+		err = p.yield(finished("end_turn"))
+	}
+	if err == nil {
+		_ = p.wait(p.hold)
+	}
+	return err
+}
+
+func (d *Driver) play(p *player, t harness.Turn) error {
+	if t.Resume != nil {
+		return p.resume(*t.Resume)
+	}
 	steps, ok, err := parse(t.Text)
 	if err != nil {
 		return invalidScript("message", err)
@@ -76,21 +104,21 @@ func (d *Driver) Turn(ctx context.Context, t harness.Turn, sink worker.Sink) err
 	if len(steps) == 0 {
 		steps = []step{{Text: &said{Value: t.Text}}}
 	}
-	p := &player{ctx: ctx, sink: sink, driver: d, run: t.RunID, earlier: d.memory.turns}
+	if err := d.store.drop(); err != nil { // what waited is superseded
+		return err
+	}
 	if err := d.memory.add(t.Text); err != nil {
 		return &worker.Failure{
 			Category: event.CategoryPersistence, Code: "state_unwritable",
 			Message: "What was said cannot be remembered.", Cause: err,
 		}
 	}
-	err = p.play(steps)
-	switch {
-	case errors.Is(err, errStop):
-		return nil
-	case err != nil:
-		return err
+	if len(t.Files) > 0 {
+		if err := p.text(said{Value: received(t.Files), Chunk: new(maxChunk), EveryMs: new(int64)}); err != nil {
+			return err
+		}
 	}
-	return p.yield(finished("end_turn"))
+	return p.play(steps)
 }
 
 // player plays one script in one turn.
@@ -98,9 +126,14 @@ type player struct {
 	ctx     context.Context
 	sink    worker.Sink
 	driver  *Driver
-	run     string
+	runID   string
 	earlier []string
 	ids     int
+	hold    int64 // milliseconds between the terminal and the turn's end
+
+	asked event.InterruptRequested // what a person is asked, where the script stopped
+	waits waiting                  // for the answer
+	rest  []step                   // what is played after it
 }
 
 func (p *player) yield(data ...event.Data) error {
@@ -114,15 +147,18 @@ func (p *player) yield(data ...event.Data) error {
 // id makes an id that no other message or call of the conversation has.
 func (p *player) id(kind string) string {
 	p.ids++
-	return p.run + "." + kind + strconv.Itoa(p.ids)
+	return p.runID + "." + kind + strconv.Itoa(p.ids)
 }
 
 func (p *player) play(steps []step) error {
-	for _, s := range steps {
+	for i, s := range steps {
 		if err := p.ctx.Err(); err != nil {
 			return context.Cause(p.ctx)
 		}
 		if err := p.step(s); err != nil {
+			if errors.Is(err, errInterrupt) {
+				p.rest = append(p.rest, steps[i+1:]...)
+			}
 			return err
 		}
 	}
@@ -169,13 +205,32 @@ func (p *player) step(s step) error {
 	case s.Recall != nil:
 		return p.text(said{Value: recall(p.earlier)})
 	case s.Repeat != nil:
-		for range s.Repeat.Times {
-			if err := p.play(s.Repeat.Steps); err != nil {
-				return err
+		return p.repeat(*s.Repeat)
+	case s.Approval != nil:
+		return p.approve(*s.Approval)
+	case s.Form != nil:
+		return p.form(*s.Form)
+	case s.SnapshotFail != nil:
+		err := os.Symlink("nowhere", filepath.Join(p.driver.store.dir, fileUnpackable))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return unwritable(err)
+		}
+	case s.HangBeforeEnd != nil:
+		p.hold = *s.HangBeforeEnd
+	}
+	return nil
+}
+
+func (p *player) repeat(r repeatStep) error {
+	for i := range r.Times {
+		if err := p.play(r.Steps); err != nil {
+			if left := r.Times - i - 1; errors.Is(err, errInterrupt) && left > 0 {
+				p.rest = append(p.rest, step{Repeat: &repeatStep{Times: left, Steps: r.Steps}})
 			}
-			if err := p.ctx.Err(); err != nil {
-				return context.Cause(p.ctx)
-			}
+			return err
+		}
+		if err := p.ctx.Err(); err != nil {
+			return context.Cause(p.ctx)
 		}
 	}
 	return nil
@@ -258,6 +313,11 @@ func firstPart(s string, chunk int) int {
 }
 
 func (p *player) tool(t toolStep) error {
+	if p.driver.approval == harness.ApproveAlways {
+		return p.approve(approvalStep{Calls: []callStep{{
+			ID: t.ID, Name: t.Name, Kind: t.Kind, Title: t.Title, Arguments: t.Arguments, Ms: t.Ms, Result: t.Result, Error: t.Error,
+		}}})
+	}
 	if t.ID == "" {
 		t.ID = p.id("t")
 	}

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,11 +30,17 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // bench is a real worker that plays scripts.
 type bench struct {
 	*worker.Client
-	runs  int
-	exits chan int
+	runs   int
+	exits  chan int
+	head   harness.Head // committed state, and its bytes
+	packed []byte
+	played []harness.SourceEvent // last
 }
 
-func newBench(t *testing.T, state, options string) *bench {
+func newBench(t *testing.T, options string) *bench { return benchFrom(t, nil, options, "") }
+
+// benchFrom is another worker of the conversation that before has served, or a first one.
+func benchFrom(t *testing.T, before *bench, options string, approval harness.ApprovalPolicy) *bench {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p")
 	if err != nil {
@@ -43,7 +50,7 @@ func newBench(t *testing.T, state, options string) *bench {
 	b := &bench{exits: make(chan int, 1)}
 	h, err := worker.NewHost(worker.HostOptions{
 		Drivers:   map[string]func() worker.Driver{"scripted": func() worker.Driver { return New(Options{Exit: func(code int) { b.exits <- code }}) }},
-		Workspace: dir, State: state, Mark: t.Name(), Log: quiet,
+		Workspace: dir, State: t.TempDir(), Scratch: t.TempDir(), Mark: t.Name(), Log: quiet,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +68,19 @@ func newBench(t *testing.T, state, options string) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	c := harness.Construction{Harness: "scripted"}
+	if before != nil {
+		b.runs, b.head, b.packed, b.played = before.runs, before.head, before.packed, before.played
+	}
+	if b.head.Rev > 0 {
+		err := b.Restore(t.Context(), harness.Snapshot{
+			Head: b.head, Codec: worker.StateCodec, Size: int64(len(b.packed)),
+			Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.packed)), nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := harness.Construction{Harness: "scripted", Approval: approval}
 	if options != "" {
 		c.Options = json.RawMessage(options)
 	}
@@ -74,12 +93,43 @@ func newBench(t *testing.T, state, options string) *bench {
 // play plays a message to its end.
 func (b *bench) play(t *testing.T, text string) []harness.SourceEvent {
 	t.Helper()
+	return b.turn(t, harness.Turn{Text: text})
+}
+
+// turn runs a turn to its end and commits its state, as an engine does.
+func (b *bench) turn(t *testing.T, turn harness.Turn) []harness.SourceEvent {
+	t.Helper()
+	run := b.start(t, turn)
+	out := b.read(t, run)
+	b.commit(t, run)
+	b.played = out
+	return out
+}
+
+func (b *bench) start(t *testing.T, turn harness.Turn) string {
+	t.Helper()
 	b.runs++
-	run := fmt.Sprint("run_", b.runs)
-	if err := b.StartTurn(t.Context(), harness.Turn{RunID: run, Text: text}); err != nil {
+	turn.RunID, turn.Head = fmt.Sprint("run_", b.runs), b.head
+	if err := b.StartTurn(t.Context(), turn); err != nil {
 		t.Fatal(err)
 	}
-	return b.read(t, run)
+	return turn.RunID
+}
+
+func (b *bench) commit(t *testing.T, run string) {
+	t.Helper()
+	s, err := b.State(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Body.Close()
+	if b.packed, err = io.ReadAll(s.Body); err != nil {
+		t.Fatal(err)
+	}
+	b.head = harness.Head{Rev: b.head.Rev + 1, Hash: s.Hash}
+	if err := b.Commit(t.Context(), run, b.head); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (b *bench) read(t *testing.T, run string) []harness.SourceEvent {
@@ -174,7 +224,7 @@ text.finished {"messageId":"run_1.m1"}
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := show(newBench(t, t.TempDir(), "").play(t, tc.script)); got != tc.want {
+			if got := show(newBench(t, "").play(t, tc.script)); got != tc.want {
 				t.Fatalf("got\n%swant\n%s", got, tc.want)
 			}
 		})
@@ -182,7 +232,7 @@ text.finished {"messageId":"run_1.m1"}
 }
 
 func TestOptions(t *testing.T) {
-	b := newBench(t, t.TempDir(), `{"steps":[{"text":"from options"}],"chunk":4,"every_ms":1}`)
+	b := newBench(t, `{"steps":[{"text":"from options"}],"chunk":4,"every_ms":1}`)
 	if got := texts(b.play(t, "anything"), "|"); got != "from| opt|ions" {
 		t.Fatalf("got %q", got)
 	}
@@ -204,7 +254,7 @@ func texts(steps []harness.SourceEvent, between string) string {
 }
 
 func TestFacts(t *testing.T) {
-	steps := newBench(t, t.TempDir(), "").play(t, `{"facts":{"native":"id"}}`)
+	steps := newBench(t, "").play(t, `{"facts":{"native":"id"}}`)
 	if len(steps) != 2 || steps[0].Facts["native"] != "id" || len(steps[0].Events) != 0 {
 		t.Fatalf("got %+v", steps)
 	}
@@ -212,7 +262,7 @@ func TestFacts(t *testing.T) {
 
 // TestGarbage: every kind ends its run as the table says, and the worker is fit for the next one.
 func TestGarbage(t *testing.T) {
-	b := newBench(t, t.TempDir(), "")
+	b := newBench(t, "")
 	special := map[string]string{
 		"after_terminal": "run.finished", "no_terminal": "terminal_missing", "driver_error": "driver_failed", "driver_panic": "driver_failed",
 	}
@@ -254,7 +304,7 @@ func TestGarbageIsDocumented(t *testing.T) {
 
 // TestInvalidScripts: a message that is a script, but a wrong one, is told what is wrong with it, by field.
 func TestInvalidScripts(t *testing.T) {
-	b := newBench(t, t.TempDir(), "")
+	b := newBench(t, "")
 	for script, want := range map[string]string{
 		`{"foo":1}`: `step 1: "foo" is unknown`,
 		`[{"text":"a"},{"text":"b","delay_ms":1}]`: "step 2: must have exactly one key, has 2",
@@ -267,13 +317,24 @@ func TestInvalidScripts(t *testing.T) {
 		`{"tool":{"name":"x"}}`:             "either a result or an error",
 		`{"tool":{"result":"x"}}`:           "tool.name",
 		`{"tool":{"name":"x","result":"y","arguments":[1]}}`: "tool.arguments",
-		`{"garbage":"mine"}`:                "garbage",
-		`{"hang":false}`:                    "must be true",
-		`{"exit":256}`:                      "exit",
-		`{"repeat":{"times":0,"steps":[]}}`: "repeat.times",
-		`{"repeat":{"times":1000000,"steps":[{"hang":true},{"hang":true}]}}`:           "plays more than 1000000",
-		strings.Repeat(`{"repeat":{"times":2,"steps":[`, 6) + strings.Repeat(`]}}`, 6): "nested deeper than 4",
-		"[" + strings.Repeat(`{"text":"x"},`, MaxSteps) + `{"text":"x"}]`:              "more than 1000 steps",
+		`{"garbage":"mine"}`:          "garbage",
+		`{"approval":{"calls":[]}}`:   "approval.calls",
+		`{"approval":{"calls":[{}]}}`: "approval.calls.0.name",
+		`{"approval":{"calls":[{"name":"a","id":"i"},{"name":"b","id":"i"}]}}`:            "approval.calls.1.id",
+		`{"approval":{"calls":[{"name":"a","arguments":[]}]}}`:                            "approval.calls.0.arguments",
+		`{"approval":{"calls":[{"name":"a","allowed":["no"]}]}}`:                          "approval.calls.0.allowed",
+		`{"approval":{"calls":[{"name":"a","more":1}]}}`:                                  `"more" is unknown`,
+		`{"form":{"fields":[]}}`:                                                          "form.fields",
+		`{"form":{"fields":[{"name":"a","kind":"date"}]}}`:                                "form.fields.0.kind",
+		`{"form":{"fields":[{"name":"a","kind":"string"},{"name":"a","kind":"string"}]}}`: "form.fields.1.name",
+		`{"snapshot_fail":false}`:                                                         "must be true",
+		`{"hang_before_end":5001}`:                                                        "hang_before_end",
+		`{"hang":false}`:                                                                  "must be true",
+		`{"exit":256}`:                                                                    "exit",
+		`{"repeat":{"times":0,"steps":[]}}`:                                               "repeat.times",
+		`{"repeat":{"times":1000000,"steps":[{"hang":true},{"hang":true}]}}`:              "plays more than 1000000",
+		strings.Repeat(`{"repeat":{"times":2,"steps":[`, 6) + strings.Repeat(`]}}`, 6):    "nested deeper than 4",
+		"[" + strings.Repeat(`{"text":"x"},`, MaxSteps) + `{"text":"x"}]`:                 "more than 1000 steps",
 	} {
 		steps := b.play(t, script)
 		events := steps[len(steps)-1].Events
@@ -296,18 +357,15 @@ func TestInvalidOptions(t *testing.T) {
 }
 
 func TestHangIsCancelled(t *testing.T) {
-	b := newBench(t, t.TempDir(), "")
+	b := newBench(t, "")
 	for _, script := range []string{`{"hang":true}`, `{"delay_ms":600000}`, `{"repeat":{"times":1000000,"steps":[{"delay_ms":1}]}}`, `{"tool":{"name":"x","ms":600000,"result":"y"}}`} {
-		b.runs++
-		run := fmt.Sprint("run_", b.runs)
-		if err := b.StartTurn(t.Context(), harness.Turn{RunID: run, Text: script}); err != nil {
-			t.Fatal(err)
-		}
+		run := b.start(t, harness.Turn{Text: script})
 		begin := time.Now()
 		if err := b.Cancel(t.Context(), run, event.CancelClientRequest); err != nil {
 			t.Fatal(err)
 		}
 		steps := b.read(t, run)
+		b.commit(t, run)
 		events := steps[len(steps)-1].Events
 		if got := events[len(events)-1].Type(); got != event.TypeRunCancelled {
 			t.Errorf("%s ended as %s", script, got)
@@ -319,7 +377,7 @@ func TestHangIsCancelled(t *testing.T) {
 }
 
 func TestExit(t *testing.T) {
-	b := newBench(t, t.TempDir(), "")
+	b := newBench(t, "")
 	b.play(t, `{"exit":7}`)
 	if code := <-b.exits; code != 7 {
 		t.Fatalf("code %d", code)
@@ -327,9 +385,9 @@ func TestExit(t *testing.T) {
 }
 
 func TestMemory(t *testing.T) {
-	state := t.TempDir()
-	newBench(t, state, "").play(t, "first thing")
-	b := newBench(t, state, "") // another worker
+	b := newBench(t, "")
+	b.play(t, "first thing")
+	b = benchFrom(t, b, "", "")
 	if got := texts(b.play(t, `{"recall":true}`), ""); got != "I remember 1 message:\n1. first thing" {
 		t.Fatalf("got %q", got)
 	}

@@ -29,7 +29,7 @@ type memoryFile struct {
 }
 
 func openMemory(state string) (*memory, error) {
-	m := &memory{path: filepath.Join(state, "turns.json")}
+	m := &memory{path: filepath.Join(state, fileTurns)}
 	st, err := os.Stat(m.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m, nil

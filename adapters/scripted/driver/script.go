@@ -19,33 +19,39 @@ const (
 	MaxDepth   = 4         // of repeats in repeats
 	MaxPlayed  = 1_000_000 // steps in all, with repeats
 	MaxDelayMs = 600_000   // of one wait
+	MaxHoldMs  = 5_000     // of a turn that has its terminal; a worker gives it twice as long
 	maxChunk   = 100_000
 )
 
 // step is one step of a script: exactly one of the fields is set.
 type step struct {
-	Text      *said              `json:"text"`
-	Reasoning *said              `json:"reasoning"`
-	Tool      *toolStep          `json:"tool"`
-	Plan      *[]event.PlanEntry `json:"plan"`
-	Usage     *usageStep         `json:"usage"`
-	Warning   *event.Warning     `json:"warning"`
-	Facts     map[string]string  `json:"facts"`
-	DelayMs   *int64             `json:"delay_ms"`
-	Error     *errorStep         `json:"error"`
-	Finish    *string            `json:"finish"`
-	Garbage   *string            `json:"garbage"`
-	Hang      *bool              `json:"hang"`
-	Exit      *int               `json:"exit"`
-	Recall    *bool              `json:"recall"`
-	Repeat    *repeatStep        `json:"repeat"`
+	Text      *said              `json:"text,omitempty"`
+	Reasoning *said              `json:"reasoning,omitempty"`
+	Tool      *toolStep          `json:"tool,omitempty"`
+	Plan      *[]event.PlanEntry `json:"plan,omitempty"`
+	Usage     *usageStep         `json:"usage,omitempty"`
+	Warning   *event.Warning     `json:"warning,omitempty"`
+	Facts     map[string]string  `json:"facts,omitempty"`
+	DelayMs   *int64             `json:"delay_ms,omitempty"`
+	Error     *errorStep         `json:"error,omitempty"`
+	Finish    *string            `json:"finish,omitempty"`
+	Garbage   *string            `json:"garbage,omitempty"`
+	Hang      *bool              `json:"hang,omitempty"`
+	Exit      *int               `json:"exit,omitempty"`
+	Recall    *bool              `json:"recall,omitempty"`
+	Repeat    *repeatStep        `json:"repeat,omitempty"`
+
+	Approval      *approvalStep `json:"approval,omitempty"`
+	Form          *formStep     `json:"form,omitempty"`
+	SnapshotFail  *bool         `json:"snapshot_fail,omitempty"`
+	HangBeforeEnd *int64        `json:"hang_before_end,omitempty"`
 }
 
 // said is text or reasoning: a plain string, or one with its pace.
 type said struct {
 	Value   string `json:"value"`
-	Chunk   *int   `json:"chunk"`    // characters a delta; 0 is one word a delta
-	EveryMs *int64 `json:"every_ms"` // before each delta
+	Chunk   *int   `json:"chunk,omitempty"`    // characters a delta; 0 is one word a delta
+	EveryMs *int64 `json:"every_ms,omitempty"` // before each delta
 }
 
 func (s *said) UnmarshalJSON(raw []byte) error {
@@ -57,39 +63,39 @@ func (s *said) UnmarshalJSON(raw []byte) error {
 }
 
 type toolStep struct {
-	ID        string          `json:"id"` // made when absent
+	ID        string          `json:"id,omitempty"` // made when absent
 	Name      string          `json:"name"`
-	Kind      string          `json:"kind"`
-	Title     string          `json:"title"`
-	Arguments json.RawMessage `json:"arguments"`
-	Stream    bool            `json:"stream"` // the arguments come as deltas
-	Ms        int64           `json:"ms"`     // between start and answer
-	Result    *string         `json:"result"`
-	Error     *toolError      `json:"error"`
+	Kind      string          `json:"kind,omitempty"`
+	Title     string          `json:"title,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Stream    bool            `json:"stream,omitempty"` // the arguments come as deltas
+	Ms        int64           `json:"ms,omitempty"`     // between start and answer
+	Result    *string         `json:"result,omitempty"`
+	Error     *toolError      `json:"error,omitempty"`
 }
 
 type toolError struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
-	Retryable bool   `json:"retryable"`
+	Retryable bool   `json:"retryable,omitempty"`
 }
 
 type usageStep struct {
-	Input       *int64   `json:"input"`
-	Output      *int64   `json:"output"`
-	CachedInput *int64   `json:"cached_input"`
-	Reasoning   *int64   `json:"reasoning"`
-	Cost        *float64 `json:"cost"`
-	Currency    string   `json:"currency"`
-	Final       bool     `json:"final"`
+	Input       *int64   `json:"input,omitempty"`
+	Output      *int64   `json:"output,omitempty"`
+	CachedInput *int64   `json:"cached_input,omitempty"`
+	Reasoning   *int64   `json:"reasoning,omitempty"`
+	Cost        *float64 `json:"cost,omitempty"`
+	Currency    string   `json:"currency,omitempty"`
+	Final       bool     `json:"final,omitempty"`
 }
 
 type errorStep struct {
 	Category     event.Category `json:"category"`
 	Code         string         `json:"code"`
 	Message      string         `json:"message"`
-	Retryable    bool           `json:"retryable"`
-	RetryAfterMs int64          `json:"retry_after_ms"`
+	Retryable    bool           `json:"retryable,omitempty"`
+	RetryAfterMs int64          `json:"retry_after_ms,omitempty"`
 }
 
 type repeatStep struct {
@@ -225,7 +231,7 @@ func (s step) check(depth int) (int64, error) {
 	for _, set := range []bool{
 		s.Text != nil, s.Reasoning != nil, s.Tool != nil, s.Plan != nil, s.Usage != nil, s.Warning != nil, s.Facts != nil,
 		s.DelayMs != nil, s.Error != nil, s.Finish != nil, s.Garbage != nil, s.Hang != nil, s.Exit != nil, s.Recall != nil,
-		s.Repeat != nil,
+		s.Repeat != nil, s.Approval != nil, s.Form != nil, s.SnapshotFail != nil, s.HangBeforeEnd != nil,
 	} {
 		if set {
 			kinds++
@@ -249,7 +255,13 @@ func (s step) check(depth int) (int64, error) {
 		if _, ok := garbage[*s.Garbage]; !ok {
 			return 0, errors.New("garbage: unknown kind")
 		}
-	case s.Hang != nil && !*s.Hang, s.Recall != nil && !*s.Recall:
+	case s.Approval != nil:
+		return 1, s.Approval.check()
+	case s.Form != nil:
+		return 1, s.Form.check()
+	case s.HangBeforeEnd != nil && (*s.HangBeforeEnd < 1 || *s.HangBeforeEnd > MaxHoldMs):
+		return 0, fmt.Errorf("hang_before_end: must be 1 to %d", MaxHoldMs)
+	case s.Hang != nil && !*s.Hang, s.Recall != nil && !*s.Recall, s.SnapshotFail != nil && !*s.SnapshotFail:
 		return 0, errors.New("must be true")
 	case s.Exit != nil && (*s.Exit < 0 || *s.Exit > 255):
 		return 0, errors.New("exit: must be 0 to 255")
