@@ -66,12 +66,14 @@ func FuzzDecodeLine(f *testing.F) {
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{
 		`{"runId":"run_1","text":"x"}`, `{"construction":{"harness":"test","options":{"a":1}},"limits":{}}`, `{"seq":1}`,
+		`{"runId":"run_1","files":[{"name":"a","mediaType":"b","data":"AA=="}],"head":{"rev":1,"hash":"00"}}`,
+		`{"runId":"run_1","resume":{"runId":"run_0","interruptId":"int_0","revision":1,"decision":{"calls":[{"toolCallId":"t","verdict":"edit","arguments":{}}]},"inherit":{"tools":[{"id":"t"}]}}}`,
 		`{"reason":"shutdown"}`, `{"ifIdleMs":5}`, `{`, `[]`, `null`, "\xff",
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, v := range []any{&BindRequest{}, &harness.Turn{}, &cancelRequest{}, &ackRequest{}, &shutdownRequest{}} {
+		for _, v := range []any{&BindRequest{}, &harness.Turn{}, &cancelRequest{}, &ackRequest{}, &shutdownRequest{}, &commitRequest{}} {
 			err := decodeStrict(bytes.NewReader(raw), v)
 			if err == nil {
 				switch v := v.(type) {

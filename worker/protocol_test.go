@@ -182,6 +182,7 @@ func TestBadCalls(t *testing.T) {
 		{"ack with a large body", "POST", "/v1/runs/run_9/ack", `{"seq":1` + strings.Repeat(" ", maxSmallBody) + `}`, nil, 413, CodeTooLarge, ""},
 		{"bind: unknown harness", "POST", "/v1/bind", `{"construction":{"harness":"other"},"limits":{}}`, nil, 409, CodeConflict, ""},
 		{"bind: bad harness", "POST", "/v1/bind", `{"construction":{"harness":"O"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.harness"},
+		{"bind: unknown approval policy", "POST", "/v1/bind", `{"construction":{"harness":"test","approval":"MAYBE"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.approval"},
 		{"bind: relative broker", "POST", "/v1/bind", `{"brokerSocket":"x","limits":{}}`, nil, 400, CodeBadRequest, "brokerSocket"},
 		{"bind: tiny journal", "POST", "/v1/bind", `{"limits":{"journalBytes":1}}`, nil, 400, CodeBadRequest, "limits.journalBytes"},
 		{"bind: options too long", "POST", "/v1/bind", `{"construction":{"harness":"test","options":"` + long(harness.MaxOptionsBytes) + `"},"limits":{}}`, nil, 400, CodeBadRequest, "construction.options"},

@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -40,6 +41,8 @@ func (r BindRequest) validate() error {
 	switch {
 	case !harness.IDPattern.MatchString(c.Harness):
 		return bad("construction.harness", "not a harness id")
+	case !slices.Contains(approvals, c.Approval):
+		return bad("construction.approval", "unknown approval policy")
 	case len(c.SystemPrompt) > MaxPromptBytes:
 		return bad("construction.systemPrompt", "too long")
 	case !utf8.ValidString(c.SystemPrompt):
@@ -59,6 +62,8 @@ func (r BindRequest) validate() error {
 	}
 	return nil
 }
+
+var approvals = []harness.ApprovalPolicy{"", harness.ApproveNever, harness.ApproveSensitive, harness.ApproveAlways}
 
 // normalised fills in defaults.
 func (l Limits) normalised() Limits {

@@ -307,8 +307,10 @@ func readStateOf(t *testing.T) []byte {
 // TestPackFails: the run ends as it did, the thread is local, and the worker takes no turn that would build on it.
 func TestPackFails(t *testing.T) {
 	for name, change := range map[string]func(k *keeper){
-		"link":          func(k *keeper) { k.turn = planting(k, func(p string) error { return os.Symlink("/etc/hostname", p) }) },
-		"too large":     func(k *keeper) { k.turn = planting(k, func(p string) error { return os.Truncate(p, MaxStateContent+1) }) },
+		"link": func(k *keeper) { k.turn = planting(k, func(p string) error { return os.Symlink("/etc/hostname", p) }) },
+		"too large": func(k *keeper) {
+			k.turn = planting(k, func(p string) error { return os.Truncate(p, MaxStateContent+1) })
+		},
 		"path climbs":   func(k *keeper) { k.paths = []string{"../said"} },
 		"path absolute": func(k *keeper) { k.paths = []string{"/etc"} },
 	} {
@@ -357,9 +359,11 @@ func planting(k *keeper, f func(path string) error) func(context.Context, harnes
 // TestEveryTerminalHasAState: how a turn ends does not matter, that the driver returned does.
 func TestEveryTerminalHasAState(t *testing.T) {
 	for name, turn := range map[string]func(ctx context.Context, t harness.Turn, sink Sink) error{
-		"error":     func(context.Context, harness.Turn, Sink) error { return errors.New("x") },
-		"panic":     func(context.Context, harness.Turn, Sink) error { panic("x") },
-		"invalid":   func(_ context.Context, _ harness.Turn, s Sink) error { return yield(s, event.TextFinished{MessageID: "m"}) },
+		"error": func(context.Context, harness.Turn, Sink) error { return errors.New("x") },
+		"panic": func(context.Context, harness.Turn, Sink) error { panic("x") },
+		"invalid": func(_ context.Context, _ harness.Turn, s Sink) error {
+			return yield(s, event.TextFinished{MessageID: "m"})
+		},
 		"cancelled": untilCancelled,
 	} {
 		t.Run(name, func(t *testing.T) {
