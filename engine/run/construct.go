@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,7 +25,8 @@ func (x *execution) construction(ctx context.Context) (harness.Construction, err
 	}
 	return harness.Construction{
 		Harness: x.run.Harness, AgentID: x.run.AgentID, AgentVersion: x.run.AgentVersion, SystemPrompt: system,
-		Model:   model,
-		Options: v.Blueprint.Harness.Options,
+		Model:    model,
+		Approval: cmp.Or(v.Blueprint.Tools.Approval, harness.ApproveSensitive), // versions from before it had a default
+		Options:  v.Blueprint.Harness.Options,
 	}, nil
 }

@@ -23,11 +23,12 @@ type workers struct {
 	byAddr    map[string]*worker
 	forgotten []string
 	destroyed []string
-	full      bool           // no capacity
-	starts    int            // workers started
-	turns     map[string]int // turns begun, by run: more than one is a repeated side effect
-	keeps     bool           // the harness keeps native state
-	ended     func()         // called, where set, when the engine acknowledges the end of a turn
+	built     harness.Construction // of the last worker started
+	full      bool                 // no capacity
+	starts    int                  // workers started
+	turns     map[string]int       // turns begun, by run: more than one is a repeated side effect
+	keeps     bool                 // the harness keeps native state
+	ended     func()               // called, where set, when the engine acknowledges the end of a turn
 }
 
 func newWorkers() *workers { return &workers{byAddr: map[string]*worker{}, turns: map[string]int{}} }
@@ -69,6 +70,7 @@ func (h *workers) Start(ctx context.Context, b harness.Binding, lease int64, add
 		return nil, problem.New(problem.Capacity, "no room for a worker").With("retryAfter", 7)
 	}
 	h.starts++
+	h.built = c
 	w := &worker{host: h, instance: id.New(id.Worker), binding: b, lease: lease, runs: map[string]*turn{}, changed: make(chan struct{})}
 	if head != nil && head.Open != nil {
 		body, err := head.Open(ctx)
