@@ -45,14 +45,6 @@ func (p parker) Parked() bool {
 	return a.parked != nil
 }
 
-// Abandon implements worker.Parker.
-func (p parker) Abandon(ctx context.Context) error {
-	if a := p.d.agent.Load(); a != nil {
-		p.d.supersede(ctx, a)
-	}
-	return nil
-}
-
 // park ends a turn whose requests wait for a person. The native prompt goes on. Without anything that could be asked,
 // it gives nil.
 func (a *agent) park(run *turn, prompt <-chan message) (*event.InterruptRequested, error) {

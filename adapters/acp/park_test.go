@@ -465,35 +465,6 @@ func TestPoliciesThatDoNotAsk(t *testing.T) {
 	}
 }
 
-// TestAbandon: what waits is cancelled, and the agent takes the next message.
-func TestAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, env := opened(t, asking(), func(_ int, p *program) {
-			p.serve(func(p *program, m message) {
-				if strings.Contains(string(m.Params), "again") {
-					p.result(m.ID, `{"stopReason":"end_turn"}`)
-					return
-				}
-				p.call("a")
-				p.ask("a")
-				expect(t, p.answers(2), "session/cancel", dropped("a"))
-				p.result(m.ID, `{"stopReason":"cancelled"}`)
-			})
-		})
-		play(t, d, newRecorder(), turnOf("hi"))
-		for range 2 {
-			if err := (parker{d}).Abandon(t.Context()); err != nil || (parker{d}).Parked() {
-				t.Fatalf("parked %v, %v", (parker{d}).Parked(), err)
-			}
-		}
-		r := play(t, d, newRecorder(), harness.Turn{RunID: "run_2", Text: "again"})
-		compare(t, r.shapes(), []string{finishedLocal})
-		if env.Tree.(*fakeTree).starts != 1 {
-			t.Error("the process was started again")
-		}
-	})
-}
-
 // TestWhatADriverIs: the host sees exactly what the profile allows.
 func TestWhatADriverIs(t *testing.T) {
 	for _, moves := range []bool{true, false} {

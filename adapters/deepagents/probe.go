@@ -2,25 +2,14 @@ package deepagents
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
 
+	"github.com/harness-engine/harness-engine/adapters/nodejs"
 	"github.com/harness-engine/harness-engine/engine/harness"
 )
-
-// probeTimeout bounds asking Node for its version.
-const probeTimeout = 10 * time.Second
-
-// maxManifest bounds what is read of a package.json, in bytes.
-const maxManifest = 1 << 20
 
 // install says how what is missing is had.
 const install = "install Node 20 or newer and run `npm ci` in worker/node"
@@ -36,7 +25,7 @@ func probe(ctx context.Context, o Options) harness.Probe {
 	case version != LibraryVersion:
 		return missing(version, fmt.Sprintf("deepagents %s is installed where %s is needed: run `npm ci` in worker/node.", version, LibraryVersion))
 	}
-	major, err := nodeMajor(ctx, o.NodePath)
+	major, err := nodejs.Major(ctx, o.NodePath)
 	switch {
 	case err != nil:
 		return missing(version, "Node was not found or did not answer: "+install+".")
@@ -55,35 +44,5 @@ func libraryVersion(agentDir string) (string, error) {
 	if _, err := os.Stat(filepath.Join(agentDir, "deepagents", "main.mjs")); err != nil {
 		return "", fmt.Errorf("failed to find the agent: %w", err)
 	}
-	f, err := os.Open(filepath.Join(agentDir, "node_modules", "deepagents", "package.json"))
-	if err != nil {
-		return "", fmt.Errorf("failed to find the library: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	var manifest struct {
-		Version string `json:"version"`
-	}
-	if err := json.NewDecoder(io.LimitReader(f, maxManifest)).Decode(&manifest); err != nil {
-		return "", fmt.Errorf("failed to read the library's manifest: %w", err)
-	}
-	return manifest.Version, nil
-}
-
-// nodeMajor asks Node for its version and gives the major one.
-func nodeMajor(ctx context.Context, path string) (int, error) {
-	if path == "" {
-		path = "node"
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return 0, fmt.Errorf("failed to ask node for its version: %w", err)
-	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(out)), "v"), ".")
-	major, err := strconv.Atoi(text)
-	if err != nil {
-		return 0, fmt.Errorf("failed to read node's version: %w", err)
-	}
-	return major, nil
+	return nodejs.PackageVersion(agentDir, "deepagents")
 }

@@ -1,0 +1,288 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/internal/fakemodel"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var claudeDir = filepath.Join("..", "..", "..", "worker", "node-claude")
+
+// rig is a driver with the real bridge, the real process tree and the fake model.
+type rig struct {
+	t     *testing.T
+	model *fakemodel.Server
+	tree  *watchedTree
+	env   worker.Environment
+	c     harness.Construction
+	d     worker.Driver
+	runs  int
+
+	mu     sync.Mutex
+	astray []string // requests to anything but the model
+}
+
+// watchedTree remembers the process that it started last.
+type watchedTree struct {
+	worker.Tree
+	last   worker.Process
+	starts int
+}
+
+func (w *watchedTree) Start(ctx context.Context, c worker.Command) (worker.Process, error) {
+	p, err := w.Tree.Start(ctx, c)
+	w.last = p
+	w.starts++
+	return p, err
+}
+
+func installed(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(claudeDir, bridge)); err != nil {
+		t.Skip("the Claude bridge is not installed: run `make node`")
+	}
+}
+
+// newRig gives a rig; with options it is open.
+func newRig(t *testing.T, approval harness.ApprovalPolicy, options string) *rig {
+	t.Helper()
+	installed(t)
+	r := &rig{t: t, model: fakemodel.New(fakemodel.Options{})}
+	// The model proxy has a path for each provider.
+	proxy := http.NewServeMux()
+	proxy.Handle("/anthropic/", http.StripPrefix("/anthropic", r.model))
+	proxy.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.astray = append(r.astray, req.Method+" "+req.URL.Path)
+		http.NotFound(w, req)
+	})
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	tree, err := worker.NewProcessTree(worker.TreeOptions{Mark: t.Name(), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Errorf("failed to close the process tree: %v", err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.astray) > 0 {
+			t.Errorf("requests to what is not the model: %v", r.astray)
+		}
+	})
+	r.tree = &watchedTree{Tree: tree}
+	r.env = worker.Environment{Workspace: t.TempDir(), State: t.TempDir(), ModelURL: server.URL, Tree: r.tree, Log: log}
+	r.c = harness.Construction{
+		Harness: "claude_agent_sdk", SystemPrompt: "You are terse.", Approval: approval,
+		Model: harness.ModelRef{Provider: "anthropic", ID: "claude-sonnet-4-6"}, Options: []byte(options),
+	}
+	r.open()
+	t.Cleanup(r.close)
+	return r
+}
+
+func (r *rig) open() {
+	r.t.Helper()
+	r.d = New(Options{ClaudeDir: claudeDir})
+	if err := r.d.Open(r.t.Context(), r.env, r.c); err != nil {
+		r.t.Fatalf("failed to open: %v", err)
+	}
+}
+
+func (r *rig) close() {
+	if err := r.d.Close(context.Background()); err != nil {
+		r.t.Errorf("failed to close: %v", err)
+	}
+}
+
+// move gives the conversation to another driver, on another host as it were: nothing is left but what StatePaths name, as
+// it was when the turn had ended.
+func (r *rig) move() {
+	r.t.Helper()
+	state := r.t.TempDir()
+	for _, path := range r.d.(worker.Stateful).StatePaths() {
+		from := filepath.Join(r.env.State, path)
+		info, err := os.Stat(from)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if info.IsDir() {
+			err = os.CopyFS(filepath.Join(state, path), os.DirFS(from))
+		} else {
+			var raw []byte
+			if raw, err = os.ReadFile(from); err == nil {
+				err = os.WriteFile(filepath.Join(state, path), raw, 0o600)
+			}
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.close()
+	if err := os.RemoveAll(r.env.State); err != nil {
+		r.t.Fatal(err)
+	}
+	r.env.State, r.env.Workspace = state, r.t.TempDir()
+	r.open()
+}
+
+// run is one run, judged as the engine does.
+type run struct {
+	t         *testing.T
+	id        string
+	validator *event.Validator
+	events    []event.Event
+	facts     map[string]string
+	onEvent   func(event.Event)
+}
+
+func (c *run) Yield(s worker.Step) error {
+	for k, v := range s.Facts {
+		c.facts[k] = v
+	}
+	for _, e := range s.Events {
+		out, err := c.validator.Accept(e)
+		if err != nil {
+			c.t.Errorf("the validator refused %+v: %v", e, err)
+			return err
+		}
+		c.events = append(c.events, out...)
+		if c.onEvent != nil {
+			c.onEvent(e)
+		}
+	}
+	return nil
+}
+
+// say runs a turn with a message.
+func (r *rig) say(text string) *run {
+	r.t.Helper()
+	return r.turn(r.t.Context(), harness.Turn{Text: text}, nil)
+}
+
+// decide goes on after a run that was interrupted.
+func (r *rig) decide(after *run, d harness.Decision) *run {
+	r.t.Helper()
+	in := after.validator.Inheritance()
+	return r.turn(r.t.Context(), harness.Turn{Resume: &harness.Resume{
+		RunID: after.id, InterruptID: after.validator.Interrupt(), Revision: 1, Decision: d, Inherit: in,
+	}}, nil)
+}
+
+func (r *rig) turn(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *run {
+	r.t.Helper()
+	r.runs++
+	t.RunID = "run_" + strings.Repeat("x", r.runs)
+	c := &run{t: r.t, id: t.RunID, validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
+	started := event.RunStarted{Harness: "claude_agent_sdk", AdapterVersion: "1"}
+	if t.Resume != nil {
+		started.Continues = t.Resume.RunID
+		if err := c.validator.Inherit(t.Resume.Inherit); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if _, err := c.validator.Accept(event.Event{Data: started}); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.d.Turn(ctx, t, c); err != nil {
+		r.t.Fatalf("turn %+v: %v", t, err)
+	}
+	if !c.validator.Ended() {
+		r.t.Fatalf("turn %+v has no terminal", t)
+	}
+	return c
+}
+
+func (c *run) terminal() event.Data { return c.events[len(c.events)-1].Data }
+
+// finished checks that the run ended well.
+func (c *run) finished() *run {
+	c.t.Helper()
+	if _, ok := c.terminal().(event.RunFinished); !ok {
+		c.t.Fatalf("ended as %+v", c.terminal())
+	}
+	return c
+}
+
+// asked gives what the run asks a person.
+func (c *run) asked() event.InterruptRequested {
+	c.t.Helper()
+	if _, ok := c.terminal().(event.RunInterrupted); !ok {
+		c.t.Fatalf("ended as %+v", c.terminal())
+	}
+	return of[event.InterruptRequested](c)[0]
+}
+
+// failed checks that the run failed with a code.
+func (c *run) failed(category event.Category, code string) {
+	c.t.Helper()
+	if e, ok := c.terminal().(event.RunError); !ok || e.Category != category || e.Code != code {
+		c.t.Fatalf("ended as %+v, want %s %s", c.terminal(), category, code)
+	}
+}
+
+func of[T event.Data](c *run) []T {
+	var out []T
+	for _, e := range c.events {
+		if d, ok := e.Data.(T); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (c *run) text() string {
+	var b strings.Builder
+	for _, d := range of[event.TextDelta](c) {
+		b.WriteString(d.Delta)
+	}
+	return b.String()
+}
+
+func all(v harness.Verdict, asked event.InterruptRequested) harness.Decision {
+	var d harness.Decision
+	for _, c := range asked.Calls {
+		d.Calls = append(d.Calls, harness.CallDecision{ToolCallID: c.ToolCallID, Verdict: v})
+	}
+	return d
+}
+
+// processes counts the processes of this machine that the rig's harness has started, or what that has started, and
+// whose command line holds the words.
+func (r *rig) processes(words string) int {
+	r.t.Helper()
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n := 0
+	for _, f := range folders { // any may have ended
+		command, _ := os.ReadFile(filepath.Join(f, "cmdline"))
+		environment, _ := os.ReadFile(filepath.Join(f, "environ"))
+		if bytes.Contains(environment, []byte(r.env.State)) && bytes.Contains(bytes.ReplaceAll(command, []byte{0}, []byte{' '}), []byte(words)) {
+			n++
+		}
+	}
+	return n
+}
