@@ -218,7 +218,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	for query, args := range map[string][]any{
 		getChunk: {"r", 1}, tailChunk: {"r"}, readChunks: {"r", 1, 1, 10},
 		getSession: {"s"}, pinnedSessions: {"e", "a", 10}, busySessions: {"", 10}, sessionsOfOwner: {"e", "s", "", 10}, sessionsOfAgent: {"e", "s", "a", "", 10},
-		getRun: {"r"}, sessionRuns: {"s", 1, 0, 10}, unfinishedRuns: {"", 10},
+		getRun: {"r"}, sessionRuns: {"s", 1, 0, 10}, allSessionRuns: {"s", 0, 10}, unfinishedRuns: {"", 10},
 		getAgent: {"a"}, unsettledAgents: {"", 10}, agentsOfOwner: {"e", "o", "", 10}, getVersion: {"a", 1}, lastVersion: {"a"},
 		getValue: {"n"}, getAttachment: {"a"},
 	} {

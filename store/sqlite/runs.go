@@ -18,7 +18,7 @@ const (
 	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
 	getRun         = "SELECT body FROM runs WHERE id = ?"
 	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
-	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
+	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord LIMIT ?"
 	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
 )
 
