@@ -18,7 +18,7 @@ var errBadToken = problem.New(problem.Unauthenticated, "the token is not valid")
 
 // authenticate puts the caller into the context. A request without a token goes on without a caller; one with a token
 // that is not accepted does not go on at all.
-func (s *Server) authenticate(next http.Handler) http.Handler {
+func (s *Server) authenticate(refuse refuser, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := r.Header.Get("Authorization")
 		if header == "" {

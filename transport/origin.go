@@ -14,22 +14,55 @@ import (
 // csrfHeaders make a request one that a page of another origin cannot send without asking first (CORS preflight).
 var csrfHeaders = []string{"X-Requested-With", "Apollo-Require-Preflight", "X-Harness-Csrf"}
 
-// methods of /graphql.
-var methods = []string{http.MethodGet, http.MethodPost, http.MethodOptions}
+// route is what the edge has to know of a path before it lets a request in.
+type route struct {
+	methods []string // OPTIONS aside
+	refuse  refuser
+	// admissible refuses what a foreign page could send, and what the path does not take.
+	admissible func(r *http.Request) (int, *problem.Error)
+}
+
+// refuser answers a request that is refused, in the path's own form.
+type refuser func(w http.ResponseWriter, status int, p *problem.Error)
+
+// graphQLRoute is /graphql.
+var graphQLRoute = route{
+	methods: []string{http.MethodGet, http.MethodPost}, refuse: refuse,
+	admissible: func(r *http.Request) (int, *problem.Error) {
+		switch {
+		case isUpgrade(r):
+		case r.Method == http.MethodPost && !isJSON(r):
+			return http.StatusUnsupportedMediaType, problem.New(problem.BadUserInput, "Content-Type must be application/json")
+		case r.Method == http.MethodGet && !isJSON(r):
+			return preflighted(r)
+		}
+		return 0, nil
+	},
+}
+
+// preflighted refuses a request that a page of another origin could send without asking first.
+func preflighted(r *http.Request) (int, *problem.Error) {
+	if slices.ContainsFunc(csrfHeaders, func(h string) bool { return r.Header.Get(h) != "" }) {
+		return 0, nil
+	}
+	return http.StatusBadRequest, problem.New(problem.BadUserInput,
+		"a %s needs the header %s, so that no foreign page can send it", r.Method, csrfHeaders[0])
+}
 
 // admit lets in what may come from where it comes from: it answers preflights, and refuses foreign origins, other
 // methods, requests that a foreign page could send, and new work while the server drains.
-func (s *Server) admit(next http.Handler) http.Handler {
+func (s *Server) admit(at route, next http.Handler) http.Handler {
+	allow := strings.Join(append(slices.Clone(at.methods), http.MethodOptions), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(methods, r.Method) {
-			w.Header().Set("Allow", strings.Join(methods, ", "))
-			refuse(w, http.StatusMethodNotAllowed, problem.New(problem.BadUserInput, "the method must be GET or POST"))
+		if r.Method != http.MethodOptions && !slices.Contains(at.methods, r.Method) {
+			w.Header().Set("Allow", allow)
+			at.refuse(w, http.StatusMethodNotAllowed, problem.New(problem.BadUserInput, "the method must be %s", strings.Join(at.methods, " or ")))
 			return
 		}
 		w.Header().Add("Vary", "Origin")
 		if origin := r.Header.Get("Origin"); origin != "" && !sameHost(origin, r.Host) {
 			if !s.origins[origin] {
-				refuse(w, http.StatusForbidden, problem.New(problem.Forbidden, "the origin is not allowed"))
+				at.refuse(w, http.StatusForbidden, problem.New(problem.Forbidden, "the origin is not allowed"))
 				return
 			}
 			w.Header().Set("Access-Control-Allow-Origin", origin)
@@ -38,23 +71,19 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		switch {
 		case r.Method == http.MethodOptions:
 			h := w.Header()
-			h.Set("Allow", strings.Join(methods, ", "))
-			h.Set("Access-Control-Allow-Methods", "GET, POST")
-			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+strings.Join(csrfHeaders, ", "))
+			h.Set("Allow", allow)
+			h.Set("Access-Control-Allow-Methods", strings.Join(at.methods, ", "))
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Disposition, "+strings.Join(csrfHeaders, ", "))
 			h.Set("Access-Control-Max-Age", "600")
 			w.WriteHeader(http.StatusNoContent)
 			return
 		case s.draining():
 			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, errDraining)
+			at.refuse(w, http.StatusServiceUnavailable, errDraining)
 			return
-		case isUpgrade(r):
-		case r.Method == http.MethodPost && !isJSON(r):
-			refuse(w, http.StatusUnsupportedMediaType, problem.New(problem.BadUserInput, "Content-Type must be application/json"))
-			return
-		case r.Method == http.MethodGet && !isJSON(r) && !slices.ContainsFunc(csrfHeaders, func(h string) bool { return r.Header.Get(h) != "" }):
-			refuse(w, http.StatusBadRequest, problem.New(problem.BadUserInput,
-				"a GET needs the header %s, so that no foreign page can send it", csrfHeaders[0]))
+		}
+		if status, p := at.admissible(r); p != nil {
+			at.refuse(w, status, p)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -5,20 +5,30 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/resolvers"
 	"github.com/harness-engine/harness-engine/transport/auth"
 	"github.com/harness-engine/harness-engine/transport/playground"
 )
 
+// Files takes attachments in and gives them back; see file.Service.
+type Files interface {
+	Upload(ctx context.Context, caller authz.Caller, u file.Upload) (file.Attachment, error)
+	Open(ctx context.Context, caller authz.Caller, attachmentID string) (file.Attachment, io.ReadCloser, error)
+}
+
 // Options configure a Server. API and Authenticator are required.
 type Options struct {
 	API            *resolvers.Root
+	Files          Files // nil: no attachments
 	Authenticator  auth.Authenticator
 	Checks         []Check  // what /readyz asks
 	AllowedOrigins []string // beside the server's own host: scheme://host[:port], exactly
@@ -64,7 +74,12 @@ func NewServer(o Options) (*Server, error) {
 	s.checks = newReadiness(o.Checks, s.limits, s.logger)
 
 	mux := http.NewServeMux()
-	mux.Handle("/graphql", s.admit(s.authenticate(s.wellFormed(s.graphQL(o.API)))))
+	mux.Handle("/graphql", s.admit(graphQLRoute, s.authenticate(refuse, s.wellFormed(s.graphQL(o.API)))))
+	if o.Files != nil {
+		files := attachments{server: s, api: o.API, files: o.Files}
+		mux.Handle("/v1/attachments", s.admit(uploadRoute, s.authenticate(refuseProblem, files.guarded(files.upload))))
+		mux.Handle("/v1/attachments/{id}", s.admit(downloadRoute, s.authenticate(refuseProblem, files.guarded(files.download))))
+	}
 	mux.HandleFunc("GET /healthz", health)
 	mux.HandleFunc("GET /readyz", s.ready)
 	if o.Playground {

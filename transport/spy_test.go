@@ -8,6 +8,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store/sqlite"
@@ -119,4 +120,12 @@ func (s *spy) Version(ctx context.Context, agentID string, n int64) (agent.Versi
 func (s *spy) LastVersion(ctx context.Context, agentID string) (int64, error) {
 	s.note("LastVersion")
 	return s.Store.LastVersion(ctx, agentID)
+}
+func (s *spy) InsertAttachment(ctx context.Context, a file.Attachment) error {
+	s.note("+InsertAttachment")
+	return s.Store.InsertAttachment(ctx, a)
+}
+func (s *spy) Attachment(ctx context.Context, id string) (file.Attachment, error) {
+	s.note("Attachment")
+	return s.Store.Attachment(ctx, id)
 }

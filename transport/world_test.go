@@ -18,12 +18,14 @@ import (
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/catalog"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/openfga"
 	"github.com/harness-engine/harness-engine/resolvers"
+	"github.com/harness-engine/harness-engine/store/files"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 	"github.com/harness-engine/harness-engine/transport"
 	"github.com/harness-engine/harness-engine/transport/auth"
@@ -142,11 +144,14 @@ func newWorld(t *testing.T, o option) *world {
 	must(err)
 	w.hub = event.NewHub(event.HubOptions{Log: w.spy, Poll: 50 * time.Millisecond, Logger: quiet})
 	t.Cleanup(w.hub.Close)
+	blobs, err := files.Open(ctx, files.Options{Folder: filepath.Join(dir, "blobs"), Logger: quiet})
+	must(err)
+	t.Cleanup(func() { _ = blobs.Close() })
 	changes := session.NewChanges(session.ChangesOptions{Sessions: w.spy, Poll: time.Hour, Logger: quiet})
 	t.Cleanup(changes.Close)
 	w.runs = run.New(run.Options{
 		Runs: w.spy, Sessions: w.spy, Events: w.spy, Publish: w.hub.Publish, Agents: w.agents, Harnesses: cat, Workers: &host{turns: map[string]*turn{}},
-		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Changed: changes.Publish, Log: quiet,
+		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Changed: changes.Publish, Blobs: blobs, Log: quiet,
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -155,8 +160,10 @@ func newWorld(t *testing.T, o option) *world {
 			t.Errorf("drain: %v", err)
 		}
 	})
+	attachments, err := file.NewService(file.Options{Files: w.spy, Blobs: blobs})
+	must(err)
 	api, err := resolvers.New(resolvers.Options{
-		Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes,
+		Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes, Files: attachments,
 		Feed:   run.NewSessionFeed(run.SessionFeedOptions{Runs: w.spy, Sessions: w.spy, Hub: w.hub, Changes: changes}),
 		Limits: o.api, Logger: quiet,
 	})
@@ -164,7 +171,7 @@ func newWorld(t *testing.T, o option) *world {
 	w.dev, err = auth.NewDev(auth.DevOptions{KeyFile: filepath.Join(dir, "token.key"), Environment: environment})
 	must(err)
 	w.edge, err = transport.NewServer(transport.Options{
-		API: api, Authenticator: w.dev, AllowedOrigins: o.origins, Playground: true, Limits: o.limits, Logger: quiet,
+		API: api, Files: attachments, Authenticator: w.dev, AllowedOrigins: o.origins, Playground: true, Limits: o.limits, Logger: quiet,
 		Checks: []transport.Check{
 			{Name: "store", Check: func(context.Context) error { return w.readyErr }},
 			{Name: "authorization", Check: func(context.Context) error { return nil }},

@@ -19,6 +19,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/catalog"
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
@@ -145,16 +146,20 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	if err := e.coordinator.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("failed to take over runs: %w", err)
 	}
+	attachments, err := file.NewService(file.Options{Files: e.store, Blobs: e.blobs})
+	if err != nil {
+		return nil, err
+	}
 	api, err := resolvers.New(resolvers.Options{
 		Guard: guard, Agents: agents, Catalog: harnesses, Sessions: e.store, Runs: e.store,
-		Control: e.coordinator, Events: e.store, Hub: hub, Changes: changes, Logger: log,
+		Control: e.coordinator, Events: e.store, Hub: hub, Changes: changes, Files: attachments, Logger: log,
 		Feed: run.NewSessionFeed(run.SessionFeedOptions{Runs: e.store, Sessions: e.store, Hub: hub, Changes: changes}),
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.edge, err = transport.NewServer(transport.Options{
-		API: api, Authenticator: e.tokens, AllowedOrigins: c.AllowedOrigin, Playground: c.Playground, Logger: log,
+		API: api, Files: attachments, Authenticator: e.tokens, AllowedOrigins: c.AllowedOrigin, Playground: c.Playground, Logger: log,
 		Checks: []transport.Check{
 			{Name: "store", Check: func(context.Context) error { return e.admit() }},
 			{Name: "authorization", Check: fga.Ready},
