@@ -25,7 +25,7 @@ func Pack(ctx context.Context, w io.Writer, dir string, paths []string, l Limits
 	if err != nil {
 		return fmt.Errorf("failed to pack folder: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // only a handle
 	// No compression level but the fastest: the end of every turn waits for this.
 	z, err := gzip.NewWriterLevel(&boundedWriter{w: w, left: l.Packed}, gzip.BestSpeed)
 	if err != nil {

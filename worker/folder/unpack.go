@@ -22,7 +22,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, l Limits) error {
 	if err != nil {
 		return fmt.Errorf("failed to restore folder: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // only a handle
 	packed := &countedReader{r: &boundReader{ctx: ctx, r: r}, left: l.Packed}
 	in := bufio.NewReaderSize(packed, 64<<10)
 	if err := unpack(in, root, l); err != nil {
