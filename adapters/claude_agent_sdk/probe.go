@@ -25,6 +25,9 @@ var architectures = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
 // probe looks for Node, the bridge, the SDK that it locks, and the SDK's native program.
 func probe(ctx context.Context, o Options) harness.Probe {
+	if o.ClaudeDir == "" {
+		return missing("", "The folder of the Claude bridge was not found: "+install+".")
+	}
 	for _, want := range []struct{ name, version string }{{bridgePackage, BridgeVersion}, {sdkPackage, SDKVersion}} {
 		version, err := nodejs.PackageVersion(o.ClaudeDir, want.name)
 		switch {

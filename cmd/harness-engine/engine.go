@@ -260,7 +260,9 @@ func (e *engine) newWorkers(c serveCmd) (*sandbox.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend, err := process.New(process.Options{AllowUnisolated: c.AllowUnisolated, Worker: binary, NodeDir: node, LogLevel: strings.ToLower(c.LogLevel.String())})
+	backend, err := process.New(process.Options{
+		AllowUnisolated: c.AllowUnisolated, Worker: binary, NodeDir: node, ClaudeDir: claudeDir(node), LogLevel: strings.ToLower(c.LogLevel.String()),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,14 @@ func nodeDir(given string) (string, error) {
 	return "", nil
 }
 
+// claudeDir is the folder of the Claude bridge, beside that of the Node agents; "" where there is none.
+func claudeDir(node string) string {
+	if dir := node + "-claude"; node != "" && isDir(dir) {
+		return dir
+	}
+	return ""
+}
+
 func ownDir() (string, error) {
 	exe, err := os.Executable()
 	if err == nil {

@@ -18,4 +18,5 @@ type options struct {
 	ParkedTTL  time.Duration `name:"parked-ttl" default:"24h" help:"The same while an interrupted turn waits in this process."`
 	Node       string        `help:"Node.js program for harnesses that need it." placeholder:"PATH"`
 	NodeDir    string        `help:"Folder of the Node.js agents." placeholder:"PATH"`
+	ClaudeDir  string        `help:"Folder of the Claude bridge." placeholder:"PATH"`
 }

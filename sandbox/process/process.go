@@ -42,6 +42,7 @@ type Options struct {
 	Worker          string // path of the harness-worker program
 	Node            string // Node.js program for the harnesses that need it; empty: looked up in PATH
 	NodeDir         string // folder of the Node.js agents; empty: there is none
+	ClaudeDir       string // folder of the Claude bridge; empty: there is none
 	LogLevel        string // of the workers: debug, info, warn, error; empty is info
 }
 
@@ -58,7 +59,7 @@ func New(o Options) (*Backend, error) {
 	if !o.AllowUnisolated {
 		return nil, ErrUnisolated
 	}
-	for what, path := range map[string]*string{"worker program": &o.Worker, "node folder": &o.NodeDir} {
+	for what, path := range map[string]*string{"worker program": &o.Worker, "node folder": &o.NodeDir, "claude folder": &o.ClaudeDir} {
 		if *path == "" {
 			continue
 		}
@@ -116,6 +117,9 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	}
 	if b.o.NodeDir != "" {
 		args = append(args, "--node-dir", b.o.NodeDir)
+	}
+	if b.o.ClaudeDir != "" {
+		args = append(args, "--claude-dir", b.o.ClaudeDir)
 	}
 	if b.o.Node != "" {
 		args = append(args, "--node", b.o.Node)
