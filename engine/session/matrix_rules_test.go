@@ -36,8 +36,12 @@ var everyVerdict = []string{
 	"cancel queued: ", "cancel queued: unchanged", "drop: ", "clear: ",
 }
 
-// calls are all the calls on b.
+// calls are all the calls on b. A queue that is neither short nor almost full only has to grow: it is no other kind of
+// state.
 func calls(b Binding) []call {
+	if n := len(b.Queue); n > 2 && n < MaxQueue-1 {
+		return admissions(b)
+	}
 	return slices.Concat(admissions(b), leases(b), commits(b), decisions(b), removals(b))
 }
 

@@ -116,13 +116,19 @@ func cloned[T any](p *T) *T {
 	return &v
 }
 
+var verdictNames = []struct {
+	err  error
+	name string
+}{{ErrFenced, "fenced"}, {ErrNotActive, "not active"}, {ErrCleared, "cleared"}, {ErrWorker, "other worker"}, {ErrUnchanged, "unchanged"}}
+
 // nameOf tells errors apart as the rules do.
 func nameOf(err error) string {
+	if err == nil {
+		return ""
+	}
 	var busy *BusyError
 	var conflict *ConflictError
 	switch {
-	case err == nil:
-		return ""
 	case errors.As(err, &busy) && busy.Full:
 		return "full"
 	case errors.As(err, &busy):
@@ -130,35 +136,33 @@ func nameOf(err error) string {
 	case errors.As(err, &conflict):
 		return strings.TrimSpace("conflict " + string(conflict.How))
 	}
-	for name, target := range map[string]error{
-		"fenced": ErrFenced, "not active": ErrNotActive, "cleared": ErrCleared, "other worker": ErrWorker, "unchanged": ErrUnchanged,
-	} {
-		if errors.Is(err, target) {
-			return name
+	for _, n := range verdictNames {
+		if errors.Is(err, n.err) {
+			return n.name
 		}
 	}
 	return err.Error()
 }
 
-// judged runs one call on one state and checks everything that holds for each of them. It returns the new state.
-func judged(t *testing.T, b Binding, c call) (Binding, bool) {
+// judged runs one call on one state and checks everything that holds for each of them. It returns the new state, where
+// there is one, and what the rules said.
+func judged(t *testing.T, b Binding, s state, c call) (_ Binding, changed bool, verdict string) {
 	t.Helper()
-	s := stateOf(b)
-	at := fmt.Sprintf("%+v: %s", s, c.name)
+	at := func() string { return fmt.Sprintf("%+v: %s", s, c.name) }
 	before := copyOf(b)
 	after, dropped, err := c.do(b)
 	if !reflect.DeepEqual(b, before) {
-		t.Fatalf("%s wrote into the binding that it was given", at)
+		t.Fatalf("%s wrote into the binding that it was given", at())
 	}
 	verdict, want := c.want(s, before)
 	if got := nameOf(err); got != verdict {
-		t.Fatalf("%s: got %q, want %q", at, got, verdict)
+		t.Fatalf("%s: got %q, want %q", at(), got, verdict)
 	}
 	if err != nil {
 		if !reflect.DeepEqual(after, before) {
-			t.Fatalf("%s: refused, and changed to %+v", at, after)
+			t.Fatalf("%s: refused, and changed to %+v", at(), after)
 		}
-		return b, false
+		return b, false, verdict
 	}
 	op := matrixOp(before)
 	want.binding.Rev, want.binding.LastOp, want.binding.UpdatedAt = before.Rev+1, op.ID, op.Now
@@ -166,26 +170,28 @@ func judged(t *testing.T, b Binding, c call) (Binding, bool) {
 		want.binding.UpdatedAt = c.at(before)
 	}
 	if !reflect.DeepEqual(after, want.binding) || !reflect.DeepEqual(dropped, want.dropped) {
-		t.Fatalf("%s:\ngot  %s dropped %+v\nwant %s dropped %+v", at, shown(after), dropped, shown(want.binding), want.dropped)
+		t.Fatalf("%s:\ngot  %s dropped %+v\nwant %s dropped %+v", at(), shown(after), dropped, shown(want.binding), want.dropped)
 	}
 	if err := after.Check(); err != nil {
-		t.Fatalf("%s: %v", at, err)
+		t.Fatalf("%s: %v", at(), err)
 	}
-	for what, moved := range map[string][2]int64{
-		"epoch": {before.Epoch, after.Epoch}, "lease generation": {before.LeaseGen, after.LeaseGen},
-		"worker generation": {before.SandboxGen, after.SandboxGen}, "order": {before.NextOrd, after.NextOrd},
+	for _, m := range []struct {
+		what    string
+		was, is int64
+	}{
+		{"epoch", before.Epoch, after.Epoch}, {"lease generation", before.LeaseGen, after.LeaseGen},
+		{"worker generation", before.SandboxGen, after.SandboxGen}, {"order", before.NextOrd, after.NextOrd},
 	} {
-		if moved[1] < moved[0] || moved[1] > moved[0]+MaxQueue {
-			t.Fatalf("%s moved the %s from %d to %d", at, what, moved[0], moved[1])
+		if m.is < m.was || m.is > m.was+MaxQueue {
+			t.Fatalf("%s moved the %s from %d to %d", at(), m.what, m.was, m.is)
 		}
 	}
 	if c.once {
-		again := c
-		if _, _, err := again.do(after); !errors.Is(err, ErrUnchanged) {
-			t.Fatalf("%s: done again it gives %v", at, err)
+		if _, _, err := c.do(after); !errors.Is(err, ErrUnchanged) {
+			t.Fatalf("%s: done again it gives %v", at(), err)
 		}
 	}
-	return after, true
+	return after, true, verdict
 }
 
 func shown(b Binding) string {
@@ -204,9 +210,10 @@ func TestMatrix(t *testing.T) {
 		shapes[s.shape()] = true
 		for _, c := range calls(b) {
 			judgements++
-			verdict, _ := c.want(s, b)
-			verdicts[c.kind+": "+strings.SplitN(verdict, " with ", 2)[0]]++
-			if after, ok := judged(t, b, c); ok && !seen[stateOf(after)] {
+			after, changed, verdict := judged(t, b, s, c)
+			verdict, _, _ = strings.Cut(verdict, " with ")
+			verdicts[c.kind+": "+verdict]++
+			if changed && !seen[stateOf(after)] {
 				seen[stateOf(after)] = true
 				todo = append(todo, after)
 			}
