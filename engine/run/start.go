@@ -19,7 +19,7 @@ const admissionTimeout = 30 * time.Second
 // Start admits a run and answers when it is queued; the run goes on by itself. The same idempotency key and request
 // give the same run for as long as that run is kept, also when they come at once; another request under the key is
 // IDEMPOTENCY_CONFLICT. Other refusals: BAD_USER_INPUT with the field, NOT_FOUND, HARNESS_*, SESSION_BUSY (with
-// activeRunId), CAPACITY (with retryAfter, seconds), CAPABILITY_UNSUPPORTED.
+// activeRunId), CAPACITY (with retryAfter, seconds), CAPABILITY_UNSUPPORTED where the harness cannot take an attachment.
 func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) {
 	if req.Policy == "" {
 		req.Policy = BusyReject
@@ -116,7 +116,10 @@ func (c *Coordinator) admissible(ctx context.Context, r Run, policy BusyPolicy) 
 			return pin, err
 		}
 	}
-	return pin, c.Harnesses.Ready(ctx, pin.Harness)
+	if err := c.Harnesses.Ready(ctx, pin.Harness); err != nil {
+		return pin, err
+	}
+	return pin, c.takes(pin.Harness, r.Input.Attachments)
 }
 
 // harnessOf completes a pin with the harness of its version.
