@@ -106,14 +106,14 @@ func TestDecisionsThatDoNotAnswer(t *testing.T) {
 		"nothing":            {harness.Decision{}, "input.decision"},
 		"a form":             {harness.Decision{Form: json.RawMessage(`{}`)}, "input.decision"},
 		"one of two":         {approve("t1"), "input.decision.calls"},
-		"twice":              {approve("t1", "t1"), "input.decision.calls.1.toolCallId"},
-		"unknown call":       {approve("t1", "t3"), "input.decision.calls.1.toolCallId"},
-		"unknown verdict":    {one(harness.CallDecision{ToolCallID: "t1", Verdict: "maybe"}), "input.decision.calls.0.decision"},
-		"edit to no object":  {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`[1]`)}), "input.decision.calls.0.decision.edit.arguments"},
-		"edit to nothing":    {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit}), "input.decision.calls.0.decision.edit.arguments"},
-		"edit out of schema": {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`{"path":7}`)}), "input.decision.calls.0.decision.edit.arguments.path"},
-		"edit too large":     {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`{"path":"` + strings.Repeat("x", run.MaxDecisionBytes) + `"}`)}), "input.decision.calls.0.decision.edit.arguments"},
-		"long reason":        {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Reject, Message: strings.Repeat("x", run.MaxReasonBytes+1)}), "input.decision.calls.0.decision.reject.message"},
+		"twice":              {approve("t1", "t1"), "input.decision.calls[1].toolCallId"},
+		"unknown call":       {approve("t1", "t3"), "input.decision.calls[1].toolCallId"},
+		"unknown verdict":    {one(harness.CallDecision{ToolCallID: "t1", Verdict: "maybe"}), "input.decision.calls[0].decision"},
+		"edit to no object":  {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`[1]`)}), "input.decision.calls[0].decision.edit.arguments"},
+		"edit to nothing":    {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit}), "input.decision.calls[0].decision.edit.arguments"},
+		"edit out of schema": {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`{"path":7}`)}), "input.decision.calls[0].decision.edit.arguments.path"},
+		"edit too large":     {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Edit, Arguments: json.RawMessage(`{"path":"` + strings.Repeat("x", run.MaxDecisionBytes) + `"}`)}), "input.decision.calls[0].decision.edit.arguments"},
+		"long reason":        {one(harness.CallDecision{ToolCallID: "t1", Verdict: harness.Reject, Message: strings.Repeat("x", run.MaxReasonBytes+1)}), "input.decision.calls[0].decision.reject.message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.decide(e, r, c.d)

@@ -272,7 +272,7 @@ func checkField(path string, f event.FormField, v any) error {
 func checkCalls(asked []event.ApprovalCall, given []harness.CallDecision) error {
 	decided := map[string]bool{}
 	for i, d := range given {
-		path := fmt.Sprintf("input.decision.calls.%d", i)
+		path := fmt.Sprintf("input.decision.calls[%d]", i)
 		at := slices.IndexFunc(asked, func(a event.ApprovalCall) bool { return a.ToolCallID == d.ToolCallID })
 		switch {
 		case at < 0:
