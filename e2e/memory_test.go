@@ -23,8 +23,8 @@ func TestMemorySurvivesWorker(t *testing.T) {
 
 			first, events := complete(ctx, t, client, agent.ID, "talk", c.first)
 			wantFinished(t, events)
-			if end := enginetest.Last(events); end.Thread == nil || end.Thread.Durability != "LOCAL" {
-				t.Fatalf("the first turn ended with %s, want thread durability LOCAL", end)
+			if end := enginetest.Last(events); end.Thread == nil || end.Thread.Durability != "COMMITTED" {
+				t.Fatalf("the first turn ended with %s, want thread durability COMMITTED", end)
 			}
 			if n, err := engine.KillWorkers(ctx); err != nil || n != 1 {
 				t.Fatalf("killed %d workers (%v), want 1", n, err)
