@@ -130,6 +130,11 @@ func (r anthropicRequest) conversation() conversation {
 			c.assistant(m.Content.text())
 			continue
 		}
+		if m.Role == "system" { // of a harness, in mid-conversation
+			c.system += "\n" + m.Content.text()
+			c.bytes += len(m.Content.text())
+			continue
+		}
 		// Results come before text in one message; adjacent texts are one text.
 		var texts []string
 		files := m.Content.attached()

@@ -89,6 +89,7 @@ func TestTurnsWithTools(t *testing.T) {
 		{"past the script", first + strings.Repeat(","+call+","+result, 3), "TOOL-RESULT-SEEN: a.txt"},
 		{"a reminder is not the user", first + strings.Repeat(","+call+","+result, 3) +
 			`,{"role":"user","content":"<system-reminder>be nice</system-reminder>"}`, "TOOL-RESULT-SEEN: a.txt"},
+		{"the system in mid-conversation is not the user", first + "," + call + "," + result + `,{"role":"system","content":"[[text 2]]"}`, "[read_file {}]"},
 		{"text beside a patched result", first + "," + call +
 			`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"gone"},{"type":"text","text":"hi"}]}`, "You said: hi"},
 		{"recall", `{"role":"user","content":"one"},{"role":"assistant","content":"x"},{"role":"user","content":"two"},` +
