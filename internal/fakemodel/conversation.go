@@ -131,7 +131,6 @@ func (r anthropicRequest) conversation() conversation {
 			continue
 		}
 		if m.Role == "system" { // of a harness, in mid-conversation
-			c.system += "\n" + m.Content.text()
 			c.bytes += len(m.Content.text())
 			continue
 		}
