@@ -23,6 +23,7 @@ const startRetries = 5
 const (
 	codeWorkerNotStarted = "worker_not_started"
 	codeWorkerLost       = "worker_lost"
+	codeInterruptLost    = "interrupt_lost"
 	codeNoCapacity       = "no_capacity"
 	codeNotAllowed       = "not_allowed"
 	codeHarness          = "harness_unavailable"

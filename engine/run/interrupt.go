@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
+
+// unparkTimeout bounds the telling of a worker that an interrupt was given up.
+const unparkTimeout = 15 * time.Second
 
 // withDeadline gives a request without a deadline the agent's, by the engine's clock.
 func (x *execution) withDeadline(ctx context.Context, events []event.Event) []event.Event {
@@ -145,8 +149,37 @@ func (c *Coordinator) settleInterrupt(ctx context.Context, sessionID, interrupt 
 		return b, err
 	}
 	c.recordInterrupt(ctx, b.Decided)
+	c.unpark(b)
 	c.idleLater(b)
 	return b, c.launchNext(ctx, b)
+}
+
+// unpark tells the worker that nobody will decide what waits in it, so that it need not be kept for that. It is only
+// needed where the wait lives in the worker, and no run follows that would end it; a worker that does not hear it keeps
+// its place for longer, and nothing else.
+func (c *Coordinator) unpark(b session.Binding) {
+	runID, ok := id.RunOfInterrupt(b.Decided.Interrupt)
+	if !ok || b.Active != nil || b.Sandbox == nil || c.asksNatively(b.Harness) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return
+	}
+	c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, unparkTimeout)
+		defer cancel()
+		rt, err := c.Workers.Attach(ctx, harness.Binding{SessionID: b.ID, Epoch: b.Epoch, SandboxGen: b.Sandbox.Gen}, b.LeaseGen, b.Sandbox.Addr)
+		if err != nil {
+			c.Log.Debug("settled interrupt not told to the worker", "session", b.ID, "error", err)
+			return
+		}
+		defer func() { _ = rt.Close() }()
+		if err := rt.Cancel(ctx, runID, event.CancelClientRequest); err != nil {
+			c.Log.Debug("settled interrupt not told to the worker", "session", b.ID, "error", err)
+		}
+	})
 }
 
 // openAtEnd folds what a run left open when it was interrupted, through the runs that it continues itself.

@@ -3,6 +3,7 @@ package run_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +261,41 @@ func TestInterruptGivenUp(t *testing.T) {
 		}
 		_, err := w.decide(e, r, approve("t1"))
 		wantCode(t, err, problem.InterruptConflict)
+	})
+}
+
+func TestInterruptLost(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	r := w.interrupted(e, "t1")
+	wk := w.host.only()
+	wk.mu.Lock()
+	wk.lost = true
+	wk.mu.Unlock()
+	res, err := w.decide(e, r, approve("t1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := last[event.RunError](t, e.events(res.Run.ID)); end.Code != "interrupt_lost" {
+		t.Fatalf("ended as %+v", end)
+	}
+	w.settled(res.Run.ID)
+	e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)
+}
+
+// TestWorkerHearsOfDismissal: what waits in a worker must not keep it when nobody will decide.
+func TestWorkerHearsOfDismissal(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	r := w.interrupted(e, "t1")
+	wk := w.host.only()
+	if _, err := e.Resume(w.ctx, run.ResumeRequest{Caller: alice, InterruptID: id.OfInterrupt(r.ID), Revision: 1, Dismiss: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(func() bool {
+		wk.mu.Lock()
+		defer wk.mu.Unlock()
+		return slices.Contains(wk.cancelled, r.ID)
 	})
 }
 

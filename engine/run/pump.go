@@ -109,6 +109,9 @@ func (p *pump) run(ctx context.Context) error {
 		return err
 	case errors.Is(err, harness.ErrUnreachable), errors.Is(err, harness.ErrGone):
 		return p.lost(ctx, err)
+	case errors.Is(err, harness.ErrInterruptLost):
+		return p.end(ctx, event.RunError{Code: codeInterruptLost, Message: "what waited for the decision was lost with its process; send a new message to go on",
+			Category: event.CategoryUnavailable, SideEffects: p.w.Validator().SideEffects()}, err)
 	case err != nil:
 		return p.end(ctx, event.RunError{Code: codeWorkerNotStarted, Message: "the worker refused the turn",
 			Category: event.CategoryInternal, SideEffects: p.w.Validator().SideEffects()}, err)

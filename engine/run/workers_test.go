@@ -49,6 +49,9 @@ type worker struct {
 	head   harness.Head // that the state was committed as
 	last   string       // run of the last turn
 	silent bool         // commits are not heard
+	lost   bool         // what waited for a decision is gone
+
+	cancelled []string // runs whose end was asked for
 }
 
 type turn struct {
@@ -241,6 +244,10 @@ func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
 		}
 		return nil
 	}
+	if w.lost && t.Resume != nil {
+		w.mu.Unlock()
+		return harness.ErrInterruptLost
+	}
 	if w.host.keeps && t.Head != w.head {
 		w.mu.Unlock()
 		return harness.ErrStaleHead
@@ -279,6 +286,7 @@ func (r *runtime) Cancel(ctx context.Context, runID string, reason event.CancelR
 	if err != nil {
 		return err
 	}
+	w.cancelled = append(w.cancelled, runID)
 	t, deaf := w.runs[runID], w.deaf
 	w.mu.Unlock()
 	if t == nil {
