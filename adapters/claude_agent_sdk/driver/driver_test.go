@@ -52,7 +52,7 @@ func TestOneConversation(t *testing.T) {
 		t.Errorf("%d calls of the model", n)
 	}
 	for _, req := range r.model.Requests() {
-		if req.Model != "claude-sonnet-4-6" || !strings.HasSuffix(req.System, "You are terse.") || slices.Contains(req.Tools, "Bash") || slices.Contains(req.Tools, "WebFetch") {
+		if req.Model != "claude-sonnet-5-5" || !strings.HasSuffix(req.System, "You are terse.") || slices.Contains(req.Tools, "Bash") || slices.Contains(req.Tools, "WebFetch") {
 			t.Errorf("model %s, tools %v", req.Model, req.Tools)
 		}
 		if strings.Contains(string(req.Body), "root:x:0") {

@@ -95,7 +95,7 @@ func newRig(t *testing.T, approval harness.ApprovalPolicy, options string) *rig 
 	r.env = worker.Environment{Workspace: t.TempDir(), State: t.TempDir(), ModelURL: server.URL, Tree: r.tree, Log: log}
 	r.c = harness.Construction{
 		Harness: "claude_agent_sdk", SystemPrompt: "You are terse.", Approval: approval,
-		Model: harness.ModelRef{Provider: "anthropic", ID: "claude-sonnet-4-6"}, Options: []byte(options),
+		Model: harness.ModelRef{Provider: "anthropic", ID: "claude-sonnet-5-5"}, Options: []byte(options),
 	}
 	r.open()
 	t.Cleanup(r.close)
