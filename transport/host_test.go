@@ -2,14 +2,18 @@ package transport_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"sync"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
 )
 
-// host has workers whose turns are silent until they are cancelled; the text "answer" is answered at once.
+// host has workers whose turns are silent until they are cancelled. The texts "answer" and "files" are answered at once,
+// "form" and "approval" ask for a decision, which is said back.
 type host struct {
 	mu    sync.Mutex
 	turns map[string]*turn
@@ -50,7 +54,7 @@ func (h *host) turn(runID string) *turn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[runID] == nil {
-		h.turns[runID] = &turn{out: make(chan harness.SourceEvent, 8)}
+		h.turns[runID] = &turn{out: make(chan harness.SourceEvent, 16)}
 	}
 	return h.turns[runID]
 }
@@ -58,11 +62,49 @@ func (h *host) turn(runID string) *turn {
 var local = event.ThreadState{Durability: event.DurabilityLocal}
 
 func (h *host) StartTurn(_ context.Context, t harness.Turn) error {
-	if turn := h.turn(t.RunID); t.Text == "answer" {
-		turn.say(event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: "Hi "},
-			event.TextDelta{MessageID: "m1", Delta: "there."}, event.TextFinished{MessageID: "m1"}, finished())
+	turn := h.turn(t.RunID)
+	text := func(s string) []event.Data {
+		return []event.Data{event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: s}, event.TextFinished{MessageID: "m1"}}
+	}
+	interrupt := func(q event.InterruptRequested, before ...event.Data) {
+		q.InterruptID, q.Revision = id.OfInterrupt(t.RunID), 1
+		turn.say(append(before, q, event.RunInterrupted{InterruptID: q.InterruptID, Reason: "asked", Thread: local})...)
+	}
+	switch {
+	case t.Resume != nil:
+		turn.say(append(afterDecision(t.Resume.Decision), append(text("Decided: "+string(raw(t.Resume.Decision))), finished())...)...)
+	case t.Text == "answer":
+		turn.say(append(text("Hi there."), finished())...)
+	case t.Text == "files":
+		names := ""
+		for _, f := range t.Files {
+			names += fmt.Sprintf("[%s %s %d]", f.Name, f.MediaType, len(f.Data))
+		}
+		turn.say(append(text(names), finished())...)
+	case t.Text == "form":
+		interrupt(event.InterruptRequested{Kind: event.InterruptForm, Prompt: "Who are you?", Fields: []event.FormField{
+			{Name: "name", Kind: "string", Required: true}, {Name: "age", Kind: "number"}, {Name: "colour", Kind: "choice", Choices: []string{"red", "blue"}},
+		}})
+	case t.Text == "approval":
+		arguments := json.RawMessage(`{"path":"a.txt"}`)
+		interrupt(event.InterruptRequested{Kind: event.InterruptApproval, Calls: []event.ApprovalCall{
+			{ToolCallID: "c1", Name: "write_file", Arguments: arguments, Allowed: []string{"approve", "edit", "reject"}, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`)},
+			{ToolCallID: "c2", Name: "delete", Arguments: arguments, Allowed: []string{"approve", "reject"}},
+		}}, event.ToolStarted{ToolCallID: "c1", Name: "write_file", Arguments: arguments}, event.ToolStarted{ToolCallID: "c2", Name: "delete", Arguments: arguments})
 	}
 	return nil
+}
+
+// afterDecision ends the calls that waited.
+func afterDecision(d harness.Decision) (out []event.Data) {
+	for _, c := range d.Calls {
+		if c.Verdict == harness.Reject {
+			out = append(out, event.ToolError{ToolCallID: c.ToolCallID, Code: "rejected", Message: c.Message})
+		} else {
+			out = append(out, event.ToolFinished{ToolCallID: c.ToolCallID, Result: "done"})
+		}
+	}
+	return out
 }
 
 func (h *host) Cancel(_ context.Context, runID string, reason event.CancelReason) error {

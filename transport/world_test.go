@@ -73,8 +73,9 @@ func (a adapter) Descriptor() harness.Descriptor {
 		ContractVersions: []int{harness.ContractVersion}, ExecutionMode: harness.ExecutionSandbox, TrustBoundary: "process",
 		OptionsSchema: json.RawMessage(`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"temperature":{"type":"number"}},"additionalProperties":false}`),
 		Models:        []harness.Model{{Provider: "anthropic", ID: "claude", Name: "Claude"}},
-		Capabilities:  map[harness.Capability]harness.Level{harness.StreamText: harness.Native, harness.RuntimeCancel: harness.Native, harness.SessionMultiTurn: harness.Native},
-		SupplyChain:   harness.SupplyChain{Packages: []string{"x@1.0.0"}, Licence: "MIT", NetworkBehaviour: "none"},
+		Capabilities: map[harness.Capability]harness.Level{harness.StreamText: harness.Native, harness.RuntimeCancel: harness.Native, harness.SessionMultiTurn: harness.Native,
+			harness.InterruptFormInput: harness.Native, harness.InterruptToolApproval: harness.Native, harness.InputDocuments: harness.Native},
+		SupplyChain: harness.SupplyChain{Packages: []string{"x@1.0.0"}, Licence: "MIT", NetworkBehaviour: "none"},
 	}
 }
 func (adapter) Probe(context.Context) harness.Probe {
