@@ -197,9 +197,9 @@ func putUntilKilled(location string, openAt func(string) (Blobs, error)) int {
 					break
 				}
 			}
-			for err := error(nil); ; n++ {
+			for ; ; n++ {
 				b := crashBlob(i, n)
-				if _, err = s.Store.Put(ctx, crashSpace(i), bytes.NewReader(b), crashMaxBytes, ""); err != nil {
+				if _, err := s.Store.Put(ctx, crashSpace(i), bytes.NewReader(b), crashMaxBytes, ""); err != nil {
 					failed <- err
 					return
 				}
