@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/worker"
 )
 
@@ -93,16 +94,28 @@ func TestRecordings(t *testing.T) {
 			p.NoPlanPriority = true
 			d, _ := opened(t, p, func(_ int, p *program) { replay(t, lines, p) })
 			var got strings.Builder
+			var before *recorder
 			for i, l := range lines {
 				var m struct {
 					Method string
-					Params promptParams
+					Params struct {
+						Prompt []promptBlock
+						Meta   struct {
+							Resume struct{ Decision harness.Decision } `json:"harness-engine/resume"`
+						} `json:"_meta"`
+					}
 				}
 				if l.From != "driver" || json.Unmarshal(l.Message, &m) != nil || m.Method != "session/prompt" {
 					continue
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
-				r := newRecorder()
+				text, turn, r := "(decision)", harness.Turn{}, newRecorder()
+				if len(m.Params.Prompt) > 0 {
+					text = m.Params.Prompt[0].Text
+					turn = turnOf(text)
+				} else {
+					r, turn = before.continuing(t), before.resume("run_1", "run_1", m.Params.Meta.Resume.Decision)
+				}
 				if cancelled(lines[i:]) {
 					r.refuse = func(e event.Event) error {
 						if e.Type() == event.TypeTextDelta {
@@ -111,12 +124,12 @@ func TestRecordings(t *testing.T) {
 						return nil
 					}
 				}
-				text := m.Params.Prompt[0].Text
-				if err := d.Turn(ctx, turnOf(text), r); err != nil {
+				if err := d.Turn(ctx, turn, r); err != nil {
 					t.Fatal(err)
 				}
-				cancel(nil)
 				r.terminal(t)
+				cancel(nil)
+				before = r
 				got.WriteString("> " + text + "\n" + strings.Join(r.shapes(), "\n") + "\n\n")
 			}
 			golden := strings.TrimSuffix(file, ".ndjson") + ".events"

@@ -13,7 +13,7 @@ var capabilities = map[harness.Capability]harness.Level{
 
 	harness.SessionMultiTurn:          harness.Native,
 	harness.SessionCrossReplicaResume: harness.Unsupported, // one engine serves a conversation
-	harness.SessionClear:              harness.Emulated, // a new epoch has a new thread
+	harness.SessionClear:              harness.Emulated,    // a new epoch has a new thread
 
 	// The checkpoints are packed at the end of each turn; a worker anywhere goes on from them. The files in the workspace
 	// are not part of the thread.

@@ -36,9 +36,28 @@ const REPLIES = {
   throttled: { status: 429, headers: { "retry-after": "7" } },
   bad: { status: 400 },
   slow: { text: ["tick "], hang: true },
+  "three files": {
+    text: ["Writing."],
+    tools: ["a", "b", "c"].map((name) => ({ name: "write_file", args: { file_path: `/${name}`, content: name } })),
+  },
+  ask: { tools: [{ name: "request_input", args: { prompt: "Which one?", fields: [{ name: "colour", kind: "choice", choices: ["red", "blue"], required: true }] } }] },
 };
 
-/** The conversations: texts of the user; `slow` is cancelled in the middle. */
+/** Decisions on what the agent asked; a step of a conversation may be one. */
+const verdicts = ({ calls }) => {
+  const [approved, edited, rejected] = calls.map(({ toolCallId }) => toolCallId);
+  return {
+    calls: [
+      { toolCallId: approved, verdict: "approve" },
+      { toolCallId: edited, verdict: "edit", arguments: { file_path: "/other", content: "changed" } },
+      { toolCallId: rejected, verdict: "reject", message: "not that one" },
+    ],
+  };
+};
+const approveAll = ({ calls }) => ({ calls: calls.map(({ toolCallId }) => ({ toolCallId, verdict: "approve" })) });
+const blue = () => ({ form: { colour: "blue" } });
+
+/** The conversations: texts of the user, and decisions; `slow` is cancelled in the middle. */
 const CONVERSATIONS = {
   messages: ["text", "think", "long", "refuse"],
   tools: ["write", "missing", "two"],
@@ -46,6 +65,8 @@ const CONVERSATIONS = {
   delegation: ["delegate"],
   failures: ["broken", "throttled", "bad", "text"],
   cancel: ["slow", "text"],
+  approval: ["three files", verdicts, "delegate", approveAll, "three files", "text"],
+  form: ["ask", blue],
 };
 
 const script = (request) =>
@@ -64,10 +85,19 @@ async function record(name, texts) {
   client.onWrite = (message) => note("driver", message);
 
   await client.call("initialize", { protocolVersion: 1, clientCapabilities: { fs: { readTextFile: false, writeTextFile: false } } });
-  const construction = { systemPrompt: "be brief", model: { provider: "anthropic", id: "fake-model" }, options: {} };
+  const approval = name === "approval" ? "ALWAYS" : "NEVER";
+  const construction = { systemPrompt: "be brief", model: { provider: "anthropic", id: "fake-model" }, approval, options: {} };
   const { sessionId } = await client.call("session/new", { cwd, mcpServers: [], _meta: { "harness-engine": { construction } } });
+  let asked;
   for (const text of texts) {
-    const turn = client.call("session/prompt", { sessionId, prompt: [{ type: "text", text }] }).catch(() => {});
+    const prompt =
+      typeof text === "function"
+        ? { sessionId, prompt: [], _meta: { "harness-engine/resume": { decision: text(asked) } } }
+        : { sessionId, prompt: [{ type: "text", text }] };
+    const turn = client.call("session/prompt", prompt).then(
+      (result) => (asked = result._meta?.["harness-engine/interrupt"]),
+      () => {},
+    );
     if (text === "slow") {
       await client.update((update) => update.content?.text === "tick ");
       client.notify("session/cancel", { sessionId });

@@ -18,6 +18,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/internal/fakemodel"
 	"github.com/harness-engine/harness-engine/worker"
 )
@@ -85,6 +86,7 @@ func (r *rig) close() {
 
 // collected is a sink that judges as the engine does.
 type collected struct {
+	runID     string
 	validator *event.Validator
 	events    []event.Event
 	facts     map[string]string
@@ -108,17 +110,32 @@ func (c *collected) Yield(s worker.Step) error {
 	return nil
 }
 
+func newRunID() string { return id.New(id.Run) }
+
 func (r *rig) turn(ctx context.Context, text string, onEvent func(event.Event)) *collected {
 	r.t.Helper()
-	c := &collected{validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
-	if _, err := c.validator.Accept(event.Event{Data: event.RunStarted{Harness: "deepagents", AdapterVersion: "1"}}); err != nil {
+	return r.play(ctx, harness.Turn{RunID: newRunID(), Text: text}, onEvent)
+}
+
+// play runs a turn to its terminal.
+func (r *rig) play(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *collected {
+	r.t.Helper()
+	c := &collected{runID: t.RunID, validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
+	started := event.RunStarted{Harness: "deepagents", AdapterVersion: "1"}
+	if t.Resume != nil {
+		started.Continues = t.Resume.RunID
+		if err := c.validator.Inherit(t.Resume.Inherit); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if _, err := c.validator.Accept(event.Event{Data: started}); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.d.Turn(ctx, harness.Turn{RunID: "run_x", Text: text}, c); err != nil {
-		r.t.Fatalf("turn %q: %v", text, err)
+	if err := r.d.Turn(ctx, t, c); err != nil {
+		r.t.Fatalf("turn %+v: %v", t, err)
 	}
 	if !c.validator.Ended() {
-		r.t.Fatalf("turn %q has no terminal", text)
+		r.t.Fatalf("turn %+v has no terminal", t)
 	}
 	return c
 }

@@ -3,12 +3,26 @@
 import fs from "node:fs/promises";
 import path from "node:path";
 import { createHash, randomBytes } from "node:crypto";
+import { promisify } from "node:util";
+import { brotliCompress, brotliDecompress, constants } from "node:zlib";
+
+const compress = promisify(brotliCompress);
+const decompress = promisify(brotliDecompress);
+
+/**
+ * A checkpoint holds the conversation once more for each call that is pending. A window of 16 MiB finds these copies;
+ * the low quality is fast and makes up for its time with what need not be synced.
+ */
+const COMPRESSION = { [constants.BROTLI_PARAM_QUALITY]: 3, [constants.BROTLI_PARAM_LGWIN]: 24 };
+
+/** Largest JSON text that is read, in bytes. */
+const MAX_JSON_BYTES = 128 << 20;
 
 /** Files with this prefix are unfinished and are removed at start. */
 const UNFINISHED = ".unfinished-";
 
 /** Format of the first line of a file. */
-const FORMAT = 1;
+const FORMAT = 2;
 
 /** A file of ours that cannot be what was written. */
 export class CorruptFileError extends Error {
@@ -30,8 +44,11 @@ export class TooLargeError extends Error {
  * Stores value as JSON under folder/name and returns only when it is durable.
  * @param {number} max largest JSON text, in bytes
  */
-export function writeJson(folder, name, value, max) {
-  return writeBytes(folder, name, Buffer.from(JSON.stringify(value), "utf8"), max);
+export async function writeJson(folder, name, value, max) {
+  const text = Buffer.from(JSON.stringify(value), "utf8");
+  if (text.length > max) throw new TooLargeError(text.length, max);
+  const body = await compress(text, { params: { ...COMPRESSION, [constants.BROTLI_PARAM_SIZE_HINT]: text.length } });
+  await writeBytes(folder, name, body, body.length);
 }
 
 /** Stores bytes under folder/name and returns only when they are durable. @param {Buffer} body */
@@ -60,7 +77,7 @@ export async function writeBytes(folder, name, body, max) {
 export async function readJson(folder, name) {
   const body = await readBytes(folder, name);
   try {
-    return body && JSON.parse(body.toString("utf8"));
+    return body && JSON.parse((await decompress(body, { maxOutputLength: MAX_JSON_BYTES })).toString("utf8"));
   } catch (cause) {
     throw new CorruptFileError(name, { cause });
   }

@@ -101,7 +101,7 @@ for (const provider of PROVIDERS) {
     const { Sessions } = await import("./sessions.mjs");
     const sessions = new Sessions({ state: c.state, modelUrl: `http://127.0.0.1:${port}` });
     await sessions.resume(c.id, c.workspace, c.construction);
-    await assert.rejects(sessions.prompt(c.id, "go", { send: async () => {}, signal: new AbortController().signal }), (error) => classify(error).category === "unavailable");
+    await assert.rejects(sessions.prompt(c.id, { message: { text: "go", images: [], documents: [] } }, { send: async () => {}, signal: new AbortController().signal }), (error) => classify(error).category === "unavailable");
   });
 
   test(`${provider}: no answer in time`, async (t) => {

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import fs from "node:fs/promises";
 import path from "node:path";
 import { test } from "node:test";
@@ -236,6 +237,18 @@ test("more calls than can be shown at once are asked for in rounds", async (t) =
   assert.equal(asked(last), undefined);
   assert.equal((await fs.readdir(c.workspace)).length, names.length);
   assert.equal(toolResults(c.model.requests.at(-1).body).length, names.length);
+});
+
+test("pending calls do not multiply what is stored of the conversation", async (t) => {
+  const names = Array.from({ length: 20 }, (_, n) => `f${n}`);
+  const c = await conversation(t, { approval: "ALWAYS", script: scripted({ go: { tools: names.map((name) => write(name)) } }) });
+  const words = randomBytes(150_000).toString("base64");
+  await c.prompt(words);
+  await c.prompt("go");
+  let total = 0;
+  for (const name of await fs.readdir(c.state, { recursive: true })) total += (await fs.stat(path.join(c.state, name))).size;
+  // The answer repeated the message, so the conversation holds it twice.
+  assert.ok(total < 2 * words.length, `${total} bytes for a conversation of ${2 * words.length}`);
 });
 
 test("which calls wait is the policy's to say", async (t) => {

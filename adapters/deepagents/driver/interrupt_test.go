@@ -1,0 +1,304 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
+	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/worker"
+)
+
+// move closes the worker and opens another with nothing but what StatePaths name, in a fresh state folder.
+func (r *rig) move() {
+	r.t.Helper()
+	paths := r.d.(worker.Stateful).StatePaths()
+	r.close()
+	state := r.t.TempDir()
+	for _, path := range paths {
+		from := filepath.Join(r.env.State, filepath.FromSlash(path))
+		info, err := os.Stat(from)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			r.t.Fatal(err)
+		case info.IsDir():
+			err = os.CopyFS(filepath.Join(state, filepath.FromSlash(path)), os.DirFS(from))
+		default:
+			var raw []byte
+			if raw, err = os.ReadFile(from); err == nil {
+				err = os.WriteFile(filepath.Join(state, filepath.FromSlash(path)), raw, 0o600)
+			}
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(r.env.State); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Mkdir(r.env.State, 0o700); err != nil { // the test's own cleanup wants it
+		r.t.Fatal(err)
+	}
+	r.env.State = state
+	r.open()
+}
+
+// interrupted runs a turn that has to end with an interrupt.
+func (r *rig) interrupted(turn harness.Turn) (*collected, event.InterruptRequested) {
+	r.t.Helper()
+	c := r.play(r.t.Context(), turn, nil)
+	asked := of[event.InterruptRequested](c)
+	end, ok := c.terminal().(event.RunInterrupted)
+	if len(asked) != 1 || !ok || end.InterruptID != id.OfInterrupt(turn.RunID) || asked[0].InterruptID != end.InterruptID {
+		r.t.Fatalf("asked %+v, ended as %+v", asked, c.terminal())
+	}
+	return c, asked[0]
+}
+
+// resume is the turn that goes on after one that was interrupted.
+func (c *collected) resume(runID string, d harness.Decision) harness.Turn {
+	return harness.Turn{RunID: runID, Resume: &harness.Resume{
+		RunID: c.runID, InterruptID: id.OfInterrupt(c.runID), Revision: 1, Decision: d, Inherit: c.validator.Inheritance(),
+	}}
+}
+
+func verdicts(calls []event.ApprovalCall, verdict func(c event.ApprovalCall) harness.CallDecision) harness.Decision {
+	var d harness.Decision
+	for _, c := range calls {
+		v := verdict(c)
+		v.ToolCallID = c.ToolCallID
+		d.Calls = append(d.Calls, v)
+	}
+	return d
+}
+
+func file(t *testing.T, c event.ApprovalCall) string {
+	t.Helper()
+	var args struct {
+		Path string `json:"file_path"`
+	}
+	if err := json.Unmarshal(c.Arguments, &args); err != nil {
+		t.Fatalf("arguments %s: %v", c.Arguments, err)
+	}
+	return strings.TrimPrefix(args.Path, "/")
+}
+
+func (r *rig) files() []string {
+	var out []string
+	entries, err := os.ReadDir(r.env.Workspace)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func TestApproveEditRejectOnAnotherHost(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			r := newRig(t, provider, "")
+			r.c.Approval = harness.ApproveAlways
+			r.move()
+			write := func(name string) string {
+				return fmt.Sprintf(`[[tool write_file {"file_path":"/%s","content":"%[1]s"}]]`, name)
+			}
+			first, asked := r.interrupted(harness.Turn{RunID: newRunID(), Text: "Remember swordfish. " + write("kept") + write("edited") + write("refused")})
+			if asked.Kind != event.InterruptApproval || len(asked.Calls) != 3 {
+				t.Fatalf("asked %+v", asked)
+			}
+			for _, c := range asked.Calls {
+				var schema struct {
+					Properties map[string]json.RawMessage `json:"properties"`
+				}
+				if err := json.Unmarshal(c.Schema, &schema); err != nil || schema.Properties["file_path"] == nil {
+					t.Errorf("schema %s", c.Schema)
+				}
+				if !slices.Equal(c.Allowed, []string{"approve", "edit", "reject"}) {
+					t.Errorf("allowed %v", c.Allowed)
+				}
+			}
+			if got := r.files(); len(got) > 0 {
+				t.Fatalf("files before the decision: %v", got)
+			}
+			r.move()
+			c := r.play(t.Context(), first.resume(newRunID(), verdicts(asked.Calls, func(c event.ApprovalCall) harness.CallDecision {
+				switch file(t, c) {
+				case "edited":
+					return harness.CallDecision{Verdict: harness.Edit, Arguments: json.RawMessage(`{"file_path":"/other","content":"changed"}`)}
+				case "refused":
+					return harness.CallDecision{Verdict: harness.Reject, Message: "not now"}
+				}
+				return harness.CallDecision{Verdict: harness.Approve}
+			})), nil)
+			if _, ok := c.terminal().(event.RunFinished); !ok {
+				t.Fatalf("ended as %+v", c.terminal())
+			}
+			if got := r.files(); !slices.Equal(got, []string{"kept", "other"}) {
+				t.Errorf("files %v", got)
+			}
+			if started, finished, failed := of[event.ToolStarted](c), of[event.ToolFinished](c), of[event.ToolError](c); len(started) != 0 ||
+				len(finished) != 2 || len(failed) != 1 || failed[0].Code != "rejected" {
+				t.Errorf("started %+v, finished %+v, failed %+v", started, finished, failed)
+			}
+			if !strings.Contains(c.text(), "They said: not now") {
+				t.Errorf("the model was told %q", c.text())
+			}
+			r.move()
+			if c = r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.text(), "swordfish") {
+				t.Errorf("recalled %q", c.text())
+			}
+			if c = r.play(t.Context(), first.resume(newRunID(), harness.Decision{}), nil); !lost(c) {
+				t.Errorf("a decision twice: %+v", c.terminal())
+			}
+		})
+	}
+}
+
+func lost(c *collected) bool {
+	e, ok := c.terminal().(event.RunError)
+	return ok && e.Code == worker.CodeRunInterruptLost
+}
+
+func TestFormAndDelegatedAgentsOnAnotherHost(t *testing.T) {
+	r := newRig(t, "openai", "")
+	r.c.Approval = harness.ApproveSensitive
+	r.move()
+	if err := os.WriteFile(filepath.Join(r.env.Workspace, "old"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := `{"description":"[[tool delete {\"file_path\":\"/old\"}]]","subagent_type":"general-purpose"}`
+	form := `{"prompt":"Which?","fields":[{"name":"colour","label":"Colour","kind":"choice","choices":["red","blue"],"required":true},{"name":"n","kind":"number"}]}`
+	first, asked := r.interrupted(harness.Turn{RunID: newRunID(), Text: "[[tool task " + child + "]] [[tool request_input " + form + "]]"})
+	if len(asked.Calls) != 1 || asked.Calls[0].Name != "delete" {
+		t.Fatalf("asked %+v", asked)
+	}
+	entered := of[event.NamespaceEntered](first)
+	if len(entered) != 1 {
+		t.Fatalf("entered %+v", entered)
+	}
+	r.move()
+	second, asked := r.interrupted(first.resume(newRunID(), verdicts(asked.Calls, func(event.ApprovalCall) harness.CallDecision {
+		return harness.CallDecision{Verdict: harness.Approve}
+	})))
+	if len(r.files()) > 0 {
+		t.Errorf("files %v", r.files())
+	}
+	if exited := of[event.NamespaceExited](second); len(exited) != 1 || exited[0].ID != entered[0].ID || exited[0].Outcome != "success" {
+		t.Errorf("exited %+v", exited)
+	}
+	want := []event.FormField{
+		{Name: "colour", Label: "Colour", Kind: "choice", Choices: []string{"red", "blue"}, Required: true}, {Name: "n", Kind: "number"},
+	}
+	if asked.Kind != event.InterruptForm || asked.Prompt != "Which?" || fmt.Sprint(asked.Fields) != fmt.Sprint(want) {
+		t.Errorf("asked %+v", asked)
+	}
+	r.move()
+	c := r.play(t.Context(), second.resume(newRunID(), harness.Decision{Form: json.RawMessage(`{"colour":"blue","n":3}`)}), nil)
+	if _, ok := c.terminal().(event.RunFinished); !ok || !strings.Contains(c.text(), `{"colour":"blue","n":3}`) {
+		t.Errorf("%q, ended as %+v", c.text(), c.terminal())
+	}
+}
+
+func TestAnotherMessageInsteadOfADecision(t *testing.T) {
+	r := newRig(t, "anthropic", "")
+	r.c.Approval = harness.ApproveAlways
+	r.move()
+	first, _ := r.interrupted(harness.Turn{RunID: newRunID(), Text: `The password is swordfish. [[tool write_file {"file_path":"/a","content":"x"}]]`})
+	c := r.turn(t.Context(), "[[recall]]", nil)
+	if _, ok := c.terminal().(event.RunFinished); !ok || !strings.Contains(c.text(), "swordfish") {
+		t.Errorf("%q, ended as %+v", c.text(), c.terminal())
+	}
+	// What the agent tells of the call belongs to the run that was interrupted.
+	if failed := of[event.ToolError](c); len(failed) > 0 || !strings.Contains(c.facts["acp.late_updates"], "tool_call=1") {
+		t.Errorf("failed %+v, facts %v", failed, c.facts)
+	}
+	if got := r.files(); len(got) > 0 {
+		t.Errorf("files %v", got)
+	}
+	if c = r.play(t.Context(), first.resume(newRunID(), harness.Decision{}), nil); !lost(c) {
+		t.Errorf("a late decision: %+v", c.terminal())
+	}
+}
+
+func TestAttachmentsReachTheModelAndMove(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			r := newRig(t, provider, "")
+			files := []harness.File{
+				{Name: "cat.png", MediaType: "image/png", Data: []byte{1, 2, 3}},
+				{Name: "notes.md", MediaType: "text/markdown", Data: []byte("the word is swordfish")},
+			}
+			c := r.play(t.Context(), harness.Turn{RunID: newRunID(), Text: "look", Files: files}, nil)
+			const seen = "[image/png 3 bytes 039058c6f2c0cb49]"
+			if !strings.Contains(c.text(), "swordfish") || !strings.Contains(c.text(), seen) {
+				t.Errorf("the model saw %q", c.text())
+			}
+			r.move()
+			c = r.turn(t.Context(), "[[recall]]", nil)
+			if !strings.Contains(c.text(), "swordfish") || !strings.Contains(c.text(), seen) || !strings.Contains(c.text(), "notes.md") {
+				t.Errorf("recalled %q", c.text())
+			}
+		})
+	}
+}
+
+// TestACancelledTurnLeavesTheStateAtRest compares the state when the turn has ended with that a little later, when
+// whatever the turn still did has had its time: the next turn of the same agent has run in between on another thread.
+func TestACancelledTurnLeavesTheStateAtRest(t *testing.T) {
+	r := newRig(t, "anthropic", "")
+	r.turn(t.Context(), "The password is swordfish. [[text]]", nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	child := `{"description":"[[slow 3 5]] [[hang]]","subagent_type":"general-purpose"}`
+	r.turn(ctx, "[[tool task "+child+"]] [[tool ls {\"path\":\"/\"}]]", func(e event.Event) {
+		if e.Type() == event.TypeTextDelta {
+			cancel(&worker.Cancelled{Reason: event.CancelClientRequest})
+		}
+	})
+	before := r.snapshot()
+	r.close()
+	if after := r.snapshot(); !slices.Equal(before, after) {
+		t.Errorf("state when the turn had ended\n%q\nand later\n%q", before, after)
+	}
+	r.open()
+	r.move()
+	if c := r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.text(), "swordfish") {
+		t.Errorf("recalled %q", c.text())
+	}
+}
+
+// snapshot lists the files of the thread with their sizes.
+func (r *rig) snapshot() []string {
+	r.t.Helper()
+	var out []string
+	for _, path := range statePaths {
+		root := filepath.Join(r.env.State, filepath.FromSlash(path))
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			out = append(out, fmt.Sprintf("%s %d", strings.TrimPrefix(name, r.env.State), info.Size()))
+			return nil
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.t.Fatal(err)
+		}
+	}
+	return out
+}
