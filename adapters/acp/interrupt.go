@@ -30,12 +30,12 @@ type nativeInterrupt struct {
 // nativeInterrupt reads the interrupt from a prompt's answer; nil where there is none. Its calls have to be open, and
 // their ids such that the decision, which names ours, can be handed back.
 func (t *translator) nativeInterrupt(meta json.RawMessage) (*event.InterruptRequested, string, error) {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(meta, &m) != nil || absentValue(m[interruptKey]) {
+	raw := metaValue(meta, interruptKey)
+	if raw == nil {
 		return nil, "", nil
 	}
 	var n nativeInterrupt
-	if json.Unmarshal(m[interruptKey], &n) != nil {
+	if json.Unmarshal(raw, &n) != nil {
 		return nil, "", fmt.Errorf("bad interrupt: %w", errViolation)
 	}
 	d := event.InterruptRequested{Kind: n.Kind, Prompt: n.Prompt, Fields: n.Fields}
@@ -57,6 +57,15 @@ func (t *translator) nativeInterrupt(meta json.RawMessage) (*event.InterruptRequ
 		return nil, "", fmt.Errorf("interrupt that cannot be shown: %w", errViolation)
 	}
 	return &shown, label(n.Reason, maxID), nil
+}
+
+// metaValue gives a value of a `_meta`; nil where there is none.
+func metaValue(meta json.RawMessage, key string) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(meta, &m) != nil || absentValue(m[key]) {
+		return nil
+	}
+	return m[key]
 }
 
 // showable makes an interrupt fit into its event: where it does not, it loses the schemas first, then the arguments,
