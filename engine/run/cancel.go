@@ -90,7 +90,7 @@ func (c *Coordinator) forget(ctx context.Context, b session.Binding) {
 		}
 	}
 	if c.Blobs != nil {
-		if err := c.threads().Keep(ctx, b.ID, session.Head{}); err != nil {
+		if err := c.threads().Keep(ctx, b.ID, b.Epoch, session.Head{}); err != nil {
 			c.Log.Warn("thread of a cleared epoch not removed", "session", b.ID, "error", err)
 		}
 	}

@@ -85,7 +85,7 @@ func (p *pump) save(ctx context.Context) (session.Head, error) {
 	if err != nil {
 		return session.Head{}, fmt.Errorf("failed to read the state of run %s: %w", p.x.run.ID, err)
 	}
-	return p.x.c.threads().Save(ctx, p.x.b.ID, p.x.run.ID, p.x.b.Head, state)
+	return p.x.c.threads().Save(ctx, p.x.b.ID, p.x.epoch, p.x.run.ID, p.x.b.Head, state)
 }
 
 // commit writes head and interrupt, then logs the terminal that goes with them.

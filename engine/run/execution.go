@@ -356,7 +356,7 @@ func (x *execution) snapshot() *harness.Snapshot {
 	if !x.keepsState() {
 		return nil
 	}
-	if s := x.c.threads().Snapshot(x.b.ID, x.b.Head); s != nil {
+	if s := x.c.threads().Snapshot(x.b.ID, x.epoch, x.b.Head); s != nil {
 		return s
 	}
 	return &harness.Snapshot{}

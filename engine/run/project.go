@@ -49,6 +49,12 @@ func (x *execution) settle(ctx context.Context) error {
 		return fmt.Errorf("run %s has no terminal to settle", x.run.ID)
 	}
 	worker := x.b.Sandbox
+	// Before the conversation is free: the next run's state must not be taken for an older one.
+	if x.keepsState() && x.b.Epoch == x.epoch {
+		if err := x.c.threads().Keep(ctx, x.b.ID, x.epoch, x.b.Head); err != nil {
+			x.log.Warn("older states of the thread not removed", "error", err)
+		}
+	}
 	b, err := x.c.mutate(ctx, x.run.SessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		return session.Finish(b, x.lease, x.c.Boot, op)
 	})
@@ -64,10 +70,8 @@ func (x *execution) settle(ctx context.Context) error {
 		x.c.forget(ctx, old)
 		return x.c.launchNext(ctx, b)
 	}
-	if x.keepsState() {
-		if err := x.c.threads().Keep(ctx, b.ID, b.Head); err != nil {
-			x.log.Warn("older states of the thread not removed", "error", err)
-		}
+	if decided := b.Decided; decided != nil && decided.Interrupt == id.OfInterrupt(x.run.ID) {
+		x.c.recordInterrupt(ctx, decided) // an urgent run has taken its place at once
 	}
 	x.c.expireLater(b)
 	x.c.idleLater(b)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
@@ -162,4 +163,37 @@ func TestQueueSurvivesItsEngine(t *testing.T) {
 	if r := w.settled(dropped.ID); r.Status != run.StatusCancelled || w.host.begun(dropped.ID) != 0 {
 		t.Fatalf("dropped run %+v", r)
 	}
+}
+
+// TestUrgentRunWaitsForNobody: the run that is to be interrupted asks a person instead of ending; the urgent one takes
+// the place of that interrupt.
+func TestUrgentRunWaitsForNobody(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	first := w.start(e, run.StartRequest{Text: "deaf", ConversationID: "c"})
+	wk := e.begun(first)
+	urgent := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c", Policy: run.BusyInterrupt})
+	wk.ask(first.ID, "t1")
+	last[event.RunInterrupted](t, e.events(first.ID))
+	last[event.RunFinished](t, e.events(urgent.ID))
+	w.settled(urgent.ID)
+	w.eventually(func() bool {
+		r, err := w.store.Run(w.ctx, first.ID)
+		return err == nil && r.Interrupt != nil && r.Interrupt.Settled == session.Superseded
+	})
+}
+
+// TestEnqueuedRunWaitsForDecision: a run that is to wait its turn does not take the place of an interrupt.
+func TestEnqueuedRunWaitsForDecision(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	r := w.interrupted(e, "t1")
+	next := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c", Policy: run.BusyEnqueue})
+	if b := w.binding(r.SessionID); b.Pending == nil || b.Queued(next.ID) != 0 {
+		t.Fatalf("binding %+v", b)
+	}
+	if _, err := e.Resume(w.ctx, run.ResumeRequest{Caller: alice, InterruptID: id.OfInterrupt(r.ID), Revision: 1, Dismiss: true}); err != nil {
+		t.Fatal(err)
+	}
+	last[event.RunFinished](t, e.events(next.ID))
 }

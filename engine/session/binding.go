@@ -76,6 +76,9 @@ const MaxQueue = 16
 type Queued struct {
 	Run string `json:"run"`
 	Pin Pin    `json:"pin"` // what it runs, where its epoch has no pin by then
+
+	// Urgent runs were admitted by Interrupt: they wait for the active run only, not for a person who decides.
+	Urgent bool `json:"urgent,omitempty"`
 }
 
 // Errors of a Store.

@@ -66,6 +66,8 @@ func Commit(b Binding, l Lease, sandboxGen int64, head *Head, pending *Pending, 
 	case head != nil && b.Head.ByRun == l.Run && b.Head.Hash == head.Hash,
 		head == nil && pending != nil && (b.Pending != nil && b.Pending.Run == l.Run || b.Decided != nil && b.Decided.Interrupt == pending.Interrupt):
 		return b, ErrUnchanged
+	case b.Head.ByRun == l.Run, b.Pending != nil && b.Pending.Run == l.Run: // a run has one end
+		return b, ErrWorker
 	case b.Sandbox == nil || b.Sandbox.Gen != sandboxGen, head != nil && head.Rev != b.Head.Rev+1, head != nil && head.ByRun != l.Run:
 		return b, ErrWorker
 	}

@@ -58,10 +58,14 @@ func activated(b Binding, q Queued) Binding {
 	return b
 }
 
-// freed is what a conversation without an active run does: an interrupt holds the queue up, else its head is next.
+// freed is what a conversation without an active run does: an interrupt holds the queue up, unless
+// its head is urgent; else its head is next.
 func freed(b Binding) Binding {
-	if b.Pending != nil || len(b.Queue) == 0 {
+	if len(b.Queue) == 0 || b.Pending != nil && !b.Queue[0].Urgent {
 		return b
+	}
+	if b.Pending != nil {
+		b = settledAs(b, Superseded)
 	}
 	q := b.Queue[0]
 	if b.Queue = slices.Clone(b.Queue[1:]); len(b.Queue) == 0 {
@@ -109,7 +113,7 @@ func admissions(b Binding) (out []call) {
 					switch {
 					case what != "a new run":
 						return "unchanged", result{}
-					case s.phase == free && (s.queued == 0 || jumps):
+					case s.phase == free && (s.queued == 0 && (s.pending == "" || policy != Enqueue) || jumps):
 						if s.pending != "" {
 							b = settledAs(b, Superseded)
 						}
@@ -121,7 +125,9 @@ func admissions(b Binding) (out []call) {
 					case s.queued == MaxQueue:
 						return "full", result{}
 					case jumps:
-						b.Queue = append([]Queued{q}, b.Queue...)
+						urgent := q
+						urgent.Urgent = true
+						b.Queue = append([]Queued{urgent}, b.Queue...)
 					default:
 						b.Queue = append(slices.Clone(b.Queue), q)
 					}

@@ -25,10 +25,14 @@ func (n *Binding) activate(q Queued, owner string) {
 	n.NextOrd++
 }
 
-// activateNext gives the free conversation to the head of the queue, unless an interrupt waits for a decision.
+// activateNext gives the free conversation to the head of the queue. An interrupt that waits for a decision holds the
+// queue up, unless its head is urgent: then it is superseded.
 func (n *Binding) activateNext(owner string) {
-	if n.Active != nil || n.Pending != nil || len(n.Queue) == 0 {
+	if n.Active != nil || len(n.Queue) == 0 || n.Pending != nil && !n.Queue[0].Urgent {
 		return
+	}
+	if n.Pending != nil {
+		n.settle(Superseded)
 	}
 	head := n.Queue[0]
 	n.Queue = slices.Clone(n.Queue[1:])

@@ -80,13 +80,14 @@ const (
 )
 
 // Admit makes run the active one under a new lease of owner, or queues it as the policy says. An interrupt that waits
-// for a decision is superseded by a run that becomes active; queued runs wait for it. ErrUnchanged when the run is
+// for a decision is superseded by a run that becomes active; a run that is admitted by Enqueue waits for it. ErrUnchanged when the run is
 // active or queued already, *BusyError when it is refused.
 func Admit(b Binding, run, owner string, pin Pin, policy Policy, op Op) (Binding, error) {
 	if b.holds(run) {
 		return b, ErrUnchanged
 	}
-	if b.Active == nil && (len(b.Queue) == 0 || policy == Interrupt) {
+	waits := len(b.Queue) > 0 || b.Pending != nil && policy == Enqueue
+	if b.Active == nil && (!waits || policy == Interrupt) {
 		n := b.next(op)
 		if n.Pending != nil {
 			n.settle(Superseded)
@@ -99,7 +100,7 @@ func Admit(b Binding, run, owner string, pin Pin, policy Policy, op Op) (Binding
 	}
 	n := b.next(op)
 	if policy == Interrupt {
-		n.Queue = append([]Queued{{Run: run, Pin: pin}}, b.Queue...)
+		n.Queue = append([]Queued{{Run: run, Pin: pin, Urgent: true}}, b.Queue...)
 	} else {
 		n.Queue = append(slices.Clone(b.Queue), Queued{Run: run, Pin: pin})
 	}
