@@ -255,8 +255,8 @@ func TestAttachmentsReachTheModelAndMove(t *testing.T) {
 	}
 }
 
-// TestACancelledTurnLeavesTheStateAtRest compares the state when the turn has ended with that a little later, when
-// whatever the turn still did has had its time: the next turn of the same agent has run in between on another thread.
+// TestACancelledTurnLeavesTheStateAtRest compares the state when a cancelled turn has ended with that when the agent has
+// ended too, and whatever the turn still did has had its time.
 func TestACancelledTurnLeavesTheStateAtRest(t *testing.T) {
 	r := newRig(t, "anthropic", "")
 	r.turn(t.Context(), "The password is swordfish. [[text]]", nil)
