@@ -1,6 +1,7 @@
 package resolvers
 
 import (
+	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/graph"
 	"github.com/harness-engine/harness-engine/graph/model"
 )
@@ -17,6 +18,8 @@ func complexity() graph.ComplexityRoot {
 	c.Agent.Versions = func(child int, first int64, _ *string) int { return list(child, first) }
 	c.Session.Messages = func(child int, first int64, _ *string) int { return list(child, first) }
 	c.Session.Runs = func(child int, first int64, _ *string) int { return list(child, first) }
+	c.Session.Queue = func(child int) int { return 1 + child*session.MaxQueue }
+	c.Session.LastActivity = func(int) int { return maxAtOnce } // reads as many runs
 	// An event costs a tenth: it is small, and it comes from one read.
 	c.Run.Events = func(child int, _ int64, first int64) int {
 		return 1 + child*int(min(max(first, 1), maxEventsPage))/10

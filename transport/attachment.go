@@ -51,27 +51,30 @@ func (a attachments) guarded(handle func(http.ResponseWriter, *http.Request, aut
 	})
 }
 
-// present makes what a client may see of an error, as for operations.
+// present makes what a client may see of an error, as for operations. A status of 0 is the code's.
 func (a attachments) present(ctx context.Context, err error) (int, *problem.Error) {
 	var tooLarge *http.MaxBytesError
-	var field *problem.Error
-	switch p, ok := problem.As(err); {
-	case errors.As(err, &tooLarge):
-		return http.StatusRequestEntityTooLarge, problem.Field("body", "is longer than %d bytes", file.MaxBytes)
-	case ok:
-		field = p
-	default:
+	if errors.As(err, &tooLarge) {
+		err = problem.Field("body", "is longer than %d bytes", file.MaxBytes).With("maxBytes", file.MaxBytes)
+	}
+	p, ok := problem.As(err)
+	if !ok {
 		shown := a.api.Present(ctx, err)
 		code, _ := shown.Extensions["code"].(string)
-		field = problem.New(problem.Code(code), "%s", shown.Message)
+		p = problem.New(problem.Code(code), "%s", shown.Message)
 		if incident, ok := shown.Extensions["incident"].(string); ok {
-			field = field.With("incident", incident)
+			p = p.With("incident", incident)
 		}
+		return 0, p
 	}
-	if field.Code == problem.BadUserInput && strings.Join(field.Field, ".") == "mediaType" {
-		return http.StatusUnsupportedMediaType, field
+	_, long := p.Extra["maxBytes"]
+	switch {
+	case long:
+		return http.StatusRequestEntityTooLarge, p
+	case len(p.Field) == 1 && p.Field[0] == "mediaType":
+		return http.StatusUnsupportedMediaType, p
 	}
-	return 0, field
+	return 0, p
 }
 
 // uploaded is the answer to an upload.

@@ -237,7 +237,10 @@ func TestSessionsAreToldAsTheyChange(t *testing.T) {
 	stands := func(c *client, subject string) string {
 		run, sessionID := w.start(subject, a, "warm-"+subject, "wait")
 		told := make(chan struct{})
-		go func() { defer close(told); c.changes(sessionID, func(s changedSession) bool { return s.Status == "IDLE" }) }()
+		go func() {
+			defer close(told)
+			c.changes(sessionID, func(s changedSession) bool { return s.Status == "IDLE" })
+		}()
 		for n := 0; ; n++ {
 			w.must(subject, `mutation($id: ID!) { cancelRun(runId: $id) { id } }`, vars{"id": run})
 			w.idle(subject, sessionID)

@@ -102,6 +102,7 @@ type world struct {
 	agents   *agent.Service
 	runs     *run.Coordinator
 	readyErr error
+	dir      string // everything that is stored
 }
 
 // option changes how a world is made.
@@ -124,7 +125,7 @@ func newWorld(t *testing.T, o option) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{t: t, ctx: ctx}
+	w := &world{t: t, ctx: ctx, dir: dir}
 	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(dir, "engine.sqlite"), Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = store.Close() })

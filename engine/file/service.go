@@ -53,7 +53,7 @@ type Upload struct {
 }
 
 // Upload stores a file: first its content, then the document that names it. Refusals are problem.BadUserInput with the
-// field name, mediaType or body, and problem.Capacity when there is no room. An error of reading the body is returned
+// field name, mediaType or body (with maxBytes where it is too long), and problem.Capacity when there is no room. An error of reading the body is returned
 // wrapped.
 func (s *Service) Upload(ctx context.Context, caller authz.Caller, u Upload) (Attachment, error) {
 	if u.Name == "" {
@@ -105,7 +105,7 @@ func (s *Service) Upload(ctx context.Context, caller authz.Caller, u Upload) (At
 }
 
 func tooLarge() error {
-	return problem.Field("body", "is longer than %d bytes", MaxBytes)
+	return problem.Field("body", "is longer than %d bytes", MaxBytes).With("maxBytes", MaxBytes)
 }
 
 // Open finds the caller's attachment and its content. Reading to the end verifies the content. problem.NotFound where it
