@@ -87,7 +87,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	}
 	e.later(func(context.Context) error {
 		if e.store.Err() != nil {
-			return nil // what it could not commit stays as it is for the next start to judge
+			return nil //nolint:nilerr // serve has reported it; what it could not commit is for the next start to judge
 		}
 		return e.store.Close()
 	})

@@ -245,7 +245,7 @@ func checkForm(fields []event.FormField, raw json.RawMessage) error {
 }
 
 func checkField(path string, f event.FormField, v any) error {
-	ok := false
+	var ok bool
 	switch f.Kind {
 	case "number":
 		_, ok = v.(float64)
