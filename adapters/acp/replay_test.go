@@ -109,7 +109,8 @@ func TestRecordings(t *testing.T) {
 					continue
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
-				text, turn, r := "(decision)", harness.Turn{}, newRecorder()
+				text, r := "(decision)", newRecorder()
+				var turn harness.Turn
 				if len(m.Params.Prompt) > 0 {
 					text = m.Params.Prompt[0].Text
 					turn = turnOf(text)
