@@ -87,7 +87,7 @@ func TestApproval(t *testing.T) {
 
 // TestTwoCallsTogether asks about two calls of one turn at once, and decides them differently.
 func TestTwoCallsTogether(t *testing.T) {
-	onEach(t, nil, func(t *testing.T, m manner) {
+	onEach(t, func(m manner) bool { return m.together }, func(t *testing.T, m manner) {
 		ctx := bounded(t)
 		engine := sharedEngine(t)
 		c := clientOf(t, engine)
@@ -115,6 +115,43 @@ func TestTwoCallsTogether(t *testing.T) {
 	})
 }
 
+// TestQuestionAfterQuestion ends the run that goes on from a question in another question: each run continues the one
+// before, and inherits what that left open.
+func TestQuestionAfterQuestion(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, m manner) {
+		ctx := bounded(t)
+		engine := sharedEngine(t)
+		c := clientOf(t, engine)
+		agent := asking(ctx, t, c, m.harness, nil)
+		text := m.inTurn("one.md", "two.md")
+		if !m.together { // two calls of one answer are asked about one after the other
+			text = m.ask("one.md", "two.md")
+		}
+		first, q1 := interrupted(ctx, t, c, agent.ID, "", text)
+		if len(q1.Calls) != 1 || fileOf(t, q1.Calls[0]) != "one.md" {
+			t.Fatalf("the first question is %+v, want it about one.md", q1)
+		}
+		second, err := c.Resume(ctx, q1, verdict(q1, approve))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q2 := awaitQuestion(ctx, t, c, *second)
+		if len(q2.Calls) != 1 || fileOf(t, q2.Calls[0]) != "two.md" || q2.ID == q1.ID {
+			t.Fatalf("the second question is %+v, want it about two.md", q2)
+		}
+		m.wantFile(t, engine, first.SessionID, "one.md", "kept words")
+		_, err = c.Resume(ctx, q1, verdict(q1, reject("Too late.")))
+		wantConflict(t, err, "RESUMED")
+		third, events := decide(ctx, t, c, q2, verdict(q2, reject("No.")))
+		wantFinished(t, events)
+		wantCallEnded(t, events, q2.Calls[0].ToolCallID, enginetest.ToolError)
+		m.wantFile(t, engine, first.SessionID, "two.md", "")
+		wantInterrupt(ctx, t, c, first.ID, "RESUMED", second.ID)
+		wantInterrupt(ctx, t, c, second.ID, "RESUMED", third.ID)
+		wantIdle(ctx, t, c, first.SessionID)
+	})
+}
+
 // fileOf is the file that a call wants to write.
 func fileOf(t *testing.T, call enginetest.ApprovalCall) string {
 	t.Helper()
@@ -136,6 +173,13 @@ func lastSlash(s string) int {
 	return -1
 }
 
+// badDecision is one that does not answer the question, and where it is wrong.
+type badDecision struct {
+	name  string
+	d     enginetest.Decision
+	field string
+}
+
 // TestBadDecisions refuses what does not answer the question, names the field, and leaves the question as it is.
 func TestBadDecisions(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, m manner) {
@@ -148,11 +192,7 @@ func TestBadDecisions(t *testing.T) {
 		on := func(id string, v enginetest.Verdict) enginetest.CallDecision {
 			return enginetest.CallDecision{ToolCallID: id, Verdict: v}
 		}
-		cases := []struct {
-			name  string
-			d     enginetest.Decision
-			field string
-		}{
+		cases := []badDecision{
 			{"a form", enginetest.Decision{Form: json.RawMessage(`{"a":1}`)}, "input.decision"},
 			{"no call", enginetest.Decision{Calls: []enginetest.CallDecision{}}, "input.decision"},
 			{"another call", enginetest.Decision{Calls: []enginetest.CallDecision{on("nobody", approve(call))}}, "input.decision.calls[0].toolCallId"},
@@ -166,7 +206,8 @@ func TestBadDecisions(t *testing.T) {
 			{"two kinds", enginetest.Decision{Calls: []enginetest.CallDecision{on(call.ToolCallID, approve(call))}, Dismiss: true}, "input.decision"},
 		}
 		if !slices.Contains(m.verdicts, "edit") {
-			cases[4].field = "input.decision.calls[0].decision"
+			d := enginetest.Decision{Calls: []enginetest.CallDecision{on(call.ToolCallID, edit(m.arguments("bad.md", "edited words"))(call))}}
+			cases = append(cases, badDecision{"a verdict that is not allowed", d, "input.decision.calls[0].decision"})
 		}
 		for _, tc := range cases {
 			_, err := c.Resume(ctx, q, tc.d)

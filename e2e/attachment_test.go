@@ -24,13 +24,13 @@ func picture(t *testing.T, width int) []byte {
 	return b.Bytes()
 }
 
-// uploadMark is what a browser sends with an upload only to where it may.
-var uploadMark = http.Header{"X-Harness-Csrf": {"1"}}
+// mark is what a foreign page cannot send without asking first.
+var mark = http.Header{"X-Requested-With": {"e2e"}}
 
 // put uploads a file as a raw body.
 func put(t *testing.T, c *enginetest.Client, name, mediaType string, body []byte) enginetest.Answer {
 	t.Helper()
-	header := uploadMark.Clone()
+	header := mark.Clone()
 	if mediaType != "" {
 		header.Set("Content-Type", mediaType)
 	}
@@ -70,14 +70,14 @@ func TestAttachments(t *testing.T) {
 			if a != w || !strings.HasPrefix(a.ID, "att_") {
 				t.Fatalf("the upload gives %+v, want %+v", a, w)
 			}
-			back, err := c.Send(ctx, http.MethodGet, "/v1/attachments/"+a.ID, nil, nil)
+			back, err := c.Send(ctx, http.MethodGet, "/v1/attachments/"+a.ID, mark, nil)
 			if err != nil || back.Status != http.StatusOK || !bytes.Equal(back.Body, f.data) ||
 				!strings.HasPrefix(back.Header.Get("Content-Disposition"), "attachment") || back.Header.Get("X-Content-Type-Options") != "nosniff" {
 				t.Fatalf("reading %s back gives %d %v (%v)", f.name, back.Status, back.Header, err)
 			}
 			ids, want = append(ids, a.ID), append(want, w)
 		}
-		r, err := c.Start(ctx, enginetest.StartInput{AgentID: agent.ID, ConversationID: "", Message: enginetest.Input{Text: m.shown, Attachments: ids}})
+		r, err := c.Start(ctx, enginetest.StartInput{AgentID: agent.ID, ConversationID: "files", Message: enginetest.Input{Text: m.shown, Attachments: ids}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,13 @@ func TestAttachments(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantFinished(t, events)
-		m.seen(t, enginetest.Text(events), want)
+		said := enginetest.Text(events)
+		if _, err := c.Free(ctx, r.SessionID); err != nil {
+			t.Fatal(err)
+		}
+		_, events = complete(ctx, t, c, agent.ID, "files", m.recall)
+		wantFinished(t, events)
+		m.seen(t, said+enginetest.Text(events), want)
 		p, err := c.Place(ctx, r.ID)
 		if err != nil || fmt.Sprint(p.Input.Attachments) != fmt.Sprint(want) {
 			t.Fatalf("the run has the attachments %+v (%v), want %+v", p.Input.Attachments, err, want)
@@ -120,7 +126,7 @@ func TestBadAttachments(t *testing.T) {
 		{"no JSON", "a.json", "application/json", []byte("{"), http.StatusBadRequest, "body"},
 		{"a path", "../a.txt", "text/plain", []byte("hello"), http.StatusBadRequest, "name"},
 		{"a long name", strings.Repeat("a", 300), "text/plain", []byte("hello"), http.StatusBadRequest, "name"},
-		{"too much", "a.txt", "text/plain", bytes.Repeat([]byte("a"), 8<<20+1), http.StatusBadRequest, "body"},
+		{"too much", "a.txt", "text/plain", bytes.Repeat([]byte("a"), 8<<20+1), http.StatusRequestEntityTooLarge, "body"},
 		{"far too much", "a.txt", "text/plain", bytes.Repeat([]byte("a"), 9<<20), http.StatusRequestEntityTooLarge, "body"},
 	}
 	for _, u := range uploads {
@@ -176,13 +182,13 @@ func TestBadAttachments(t *testing.T) {
 		}
 	}
 	for name, who := range map[string]*enginetest.Client{"a stranger": c, "nobody": nobody} {
-		a, err := who.Send(ctx, http.MethodGet, "/v1/attachments/"+theirs.ID, nil, nil)
+		a, err := who.Send(ctx, http.MethodGet, "/v1/attachments/"+theirs.ID, mark, nil)
 		want := map[string]string{"a stranger": "NOT_FOUND", "nobody": "UNAUTHENTICATED"}[name]
 		if code, _ := a.Problem(); err != nil || code != want || bytes.Contains(a.Body, []byte("hello")) {
 			t.Errorf("somebody else's attachment gives %s %d %.200s (%v), want %s", name, a.Status, a.Body, err, want)
 		}
 	}
-	if a, err := stranger.Send(ctx, http.MethodGet, "/v1/attachments/"+theirs.ID, nil, nil); err != nil || a.Status != http.StatusOK {
+	if a, err := stranger.Send(ctx, http.MethodGet, "/v1/attachments/"+theirs.ID, mark, nil); err != nil || a.Status != http.StatusOK {
 		t.Errorf("its owner gets %d (%v)", a.Status, err)
 	}
 	if n, err := c.Counts(ctx); err != nil || n.Runs != 0 {

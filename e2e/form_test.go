@@ -88,3 +88,31 @@ func TestBadForms(t *testing.T) {
 		wantIdle(ctx, t, c, first.SessionID)
 	})
 }
+
+// TestQuestionOfClaude answers the form that Claude's own tool for questions makes.
+func TestQuestionOfClaude(t *testing.T) {
+	needHarness(t, claudeAgentSDK)
+	ctx := bounded(t)
+	c := clientOf(t, sharedEngine(t))
+	agent := newAgent(ctx, t, c, claudeAgentSDK)
+	first, q := interrupted(ctx, t, c, agent.ID, "", `[[tool AskUserQuestion {"questions":[{"question":"Which colour?","header":"Colour","multiSelect":false,`+
+		`"options":[{"label":"Red","description":"warm"},{"label":"Blue","description":"cold"}]}]}]]`)
+	if q.Kind != enginetest.KindForm || len(q.Fields) == 0 || q.Fields[0].Kind != "choice" || canonical(q.Fields[0].Choices) != `["Red","Blue"]` {
+		t.Fatalf("the question is %+v, want a choice of two colours", q)
+	}
+	field := q.Fields[0].Name
+	if _, err := c.Resume(ctx, q, enginetest.Decision{Form: json.RawMessage(`{"` + field + `":"Green"}`)}); enginetest.Field(err) != "input.decision.form."+field {
+		t.Fatalf("another colour gives %v, want it refused", err)
+	}
+	second, events := decide(ctx, t, c, q, enginetest.Decision{Form: json.RawMessage(`{"` + field + `":"Blue"}`)})
+	wantFinished(t, events)
+	heard := enginetest.Text(events)
+	for _, e := range enginetest.Find(events, enginetest.ToolFinished) {
+		heard += e.Result
+	}
+	if !strings.Contains(heard, "Blue") {
+		t.Fatalf("the agent heard %q, the answer is not in it", heard)
+	}
+	wantInterrupt(ctx, t, c, first.ID, "RESUMED", second.ID)
+	wantIdle(ctx, t, c, first.SessionID)
+}

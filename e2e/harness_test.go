@@ -15,8 +15,9 @@ import (
 
 // The harnesses under test.
 const (
-	scripted   = "scripted"
-	deepagents = "deepagents"
+	scripted       = "scripted"
+	deepagents     = "deepagents"
+	claudeAgentSDK = "claude_agent_sdk"
 )
 
 // theme is one thing that every harness must show, with what each is told so that it happens.

@@ -169,11 +169,11 @@ func bounded(t *testing.T) context.Context {
 // needHarness fails the test, with what to do, where the harness cannot run. No harness test is ever skipped.
 func needHarness(t *testing.T, harness string) {
 	t.Helper()
-	if harness != deepagents {
-		return
-	}
-	if err := programs(t).CheckNode(); err != nil {
-		t.Fatal(err)
+	checks := map[string]func() error{deepagents: programs(t).CheckNode, claudeAgentSDK: programs(t).CheckClaude}
+	if check := checks[harness]; check != nil {
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

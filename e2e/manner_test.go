@@ -23,8 +23,11 @@ type manner struct {
 	verdicts []string // that a call allows
 	tool     string   // the one that writes a file
 	acts     bool     // the tool really writes; a script only shows calls
+	together bool     // calls of one turn are asked about at once
 
 	ask    func(files ...string) string                                   // calls of tool, "kept words" into each file, then a word
+	inTurn func(first, second string) string                              // a call of tool, and after it another
+	shell  string                                                         // runs a shell command for ten minutes; "" where there is no shell
 	form   func(prompt string, fields ...enginetest.FormField) string     // nil: the harness has no forms
 	slow   func(note string) string                                       // speaks for long, without an end
 	say    func(note string) string                                       // says something short
@@ -43,12 +46,15 @@ const slowPause = 25 * time.Millisecond
 
 // scriptedManner needs no model.
 var scriptedManner = manner{
-	harness: scripted, survives: true, verdicts: []string{"approve", "edit", "reject"}, tool: "write_file",
+	harness: scripted, survives: true, verdicts: []string{"approve", "edit", "reject"}, tool: "write_file", together: true,
 	ask: func(files ...string) string {
 		for i, f := range files {
 			files[i] = "/" + f
 		}
 		return enginetest.Script(enginetest.Ask(files...), enginetest.Say("done"))
+	},
+	inTurn: func(first, second string) string {
+		return enginetest.Script(enginetest.Ask("/"+first), enginetest.Ask("/"+second), enginetest.Say("done"))
 	},
 	form: func(prompt string, fields ...enginetest.FormField) string {
 		return enginetest.Script(enginetest.AskForm(prompt, fields...), enginetest.Say("done"))
@@ -71,13 +77,10 @@ var scriptedManner = manner{
 
 // deepagentsManner speaks to the fake model in its markers.
 var deepagentsManner = manner{
-	harness: deepagents, survives: true, verdicts: []string{"approve", "edit", "reject"}, tool: "write_file", acts: true,
-	ask: func(files ...string) string {
-		var b strings.Builder
-		for _, f := range files {
-			fmt.Fprintf(&b, "[[tool write_file %s]] ", enginetest.WriteArguments("/"+f, "kept words"))
-		}
-		return b.String()
+	harness: deepagents, survives: true, verdicts: []string{"approve", "edit", "reject"}, tool: "write_file", acts: true, together: true,
+	ask: func(files ...string) string { return modelWrites("write_file", "/", "", files) },
+	inTurn: func(first, second string) string {
+		return modelWrites("write_file", "/", "[[then]] ", []string{first, second})
 	},
 	form: func(prompt string, fields ...enginetest.FormField) string {
 		raw, err := json.Marshal(struct {
@@ -92,16 +95,48 @@ var deepagentsManner = manner{
 	slow:   func(note string) string { return note + " [[slow 200 25]]" },
 	say:    func(note string) string { return note + " [[text 2]]" },
 	recall: "[[recall]]",
-	shown:  "[[recall]]",
+	shown:  "Look at these. [[text 2]]",
 	seen:   seenByModel,
 }
 
-// seenByModel fails unless the fake model has been shown the files.
+// claudeManner speaks to the fake model too.
+var claudeManner = manner{
+	harness: claudeAgentSDK, verdicts: []string{"approve", "reject"}, tool: "Write", acts: true,
+	ask: func(files ...string) string { return modelWrites("Write", "", "", files) },
+	inTurn: func(first, second string) string {
+		return modelWrites("Write", "", "[[then]] ", []string{first, second})
+	},
+	shell:  `[[tool Bash {"command":"sleep 600","description":"wait"}]]`,
+	slow:   func(note string) string { return note + " [[slow 200 25]]" },
+	say:    func(note string) string { return note + " [[text 2]]" },
+	recall: "[[recall]]",
+	shown:  "Look at these. [[text 2]]",
+	seen:   seenByModel,
+}
+
+// modelWrites has the model call the tool that writes for each file, with something between the calls.
+func modelWrites(tool, folder, between string, files []string) string {
+	var b strings.Builder
+	for i, f := range files {
+		if i > 0 {
+			b.WriteString(between)
+		}
+		fmt.Fprintf(&b, "[[tool %s %s]] ", tool, enginetest.WriteArguments(folder+f, "kept words"))
+	}
+	return b.String()
+}
+
+// seenByModel fails unless the fake model has been shown the files: it tells an image by its digest, and a document
+// is part of the text.
 func seenByModel(t *testing.T, text string, files []enginetest.Attachment) {
 	t.Helper()
 	for _, f := range files {
-		if !strings.Contains(text, f.Name) {
-			t.Fatalf("the model says %q, %s is not in it", text, f.Name)
+		want := f.Name
+		if strings.HasPrefix(f.MediaType, "image/") {
+			want = fmt.Sprintf("[%s %d bytes %s]", f.MediaType, f.Size, f.SHA256[:16])
+		}
+		if !strings.Contains(text, want) {
+			t.Fatalf("the model says %q, %s is not in it", text, want)
 		}
 	}
 }
@@ -124,7 +159,7 @@ func toolFields(fields []enginetest.FormField) []toolField {
 }
 
 // manners are the harnesses of the tests of conversations.
-var manners = []manner{scriptedManner, deepagentsManner}
+var manners = []manner{scriptedManner, deepagentsManner, claudeManner}
 
 // onEach runs a test on each harness. A nil fit is every one.
 func onEach(t *testing.T, fit func(manner) bool, test func(t *testing.T, m manner)) {

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,5 +153,78 @@ func TestNoOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantNoTraces(ctx, t, engine, "the last shutdown")
+	})
+}
+
+// TestNoOrphansOfTools ends turns in which a tool runs a program: it goes with the turn, however that ends.
+func TestNoOrphansOfTools(t *testing.T) {
+	onEach(t, func(m manner) bool { return m.shell != "" }, func(t *testing.T, m manner) {
+		ctx := bounded(t)
+		engine := ownEngine(t)
+		c := clientOf(t, engine)
+		agent, err := c.Save(ctx, enginetest.SaveInput{Draft: enginetest.Draft{
+			Name: "shell", Slug: "shell", Tools: &enginetest.Tools{Approval: "NEVER"},
+			Harness: &enginetest.HarnessChoice{ID: m.harness, Options: json.RawMessage(`{"tools":["Bash"]}`)},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asleep := func(traces []procfs.Process) bool {
+			return strings.Contains(enginetest.Describe(traces), "(sleep 600)")
+		}
+		cases := []struct {
+			name string
+			end  func(t *testing.T, r enginetest.Run)
+			left bool // the conversation's worker may go on
+		}{
+			{"cancel", func(t *testing.T, r enginetest.Run) {
+				if _, err := c.Cancel(ctx, r.ID); err != nil {
+					t.Fatal(err)
+				}
+			}, true},
+			{"clear", func(t *testing.T, r enginetest.Run) {
+				if _, err := c.Clear(ctx, r.SessionID); err != nil {
+					t.Fatal(err)
+				}
+			}, false},
+			{"kill of the worker", func(t *testing.T, _ enginetest.Run) {
+				if n, err := engine.KillWorkersAlone(ctx); err != nil || n != 1 {
+					t.Fatalf("killed %d workers (%v), want 1", n, err)
+				}
+			}, false},
+			{"kill of engine and worker", func(t *testing.T, _ enginetest.Run) {
+				engine.Kill()
+				if n, err := engine.KillWorkersAlone(ctx); err != nil || n != 1 {
+					t.Fatalf("killed %d workers (%v), want 1", n, err)
+				}
+				if err := engine.Restart(ctx); err != nil {
+					t.Fatal(err)
+				}
+				c = clientOf(t, engine)
+			}, false},
+		}
+		for _, tc := range cases {
+			r := start(ctx, t, c, agent.ID, tc.name, m.shell)
+			if _, err := engine.AwaitTraces(ctx, asleep); err != nil {
+				t.Fatalf("the program does not run: %v", err)
+			}
+			tc.end(t, r)
+			if _, err := c.Follow(ctx, r.ID, 0); err != nil {
+				t.Fatal(err)
+			}
+			short, cancel := context.WithTimeout(ctx, orphanTimeout)
+			_, err := engine.AwaitTraces(short, func(traces []procfs.Process) bool { return !asleep(traces) })
+			cancel()
+			if err != nil {
+				t.Fatalf("after a %s: %v", tc.name, err)
+			}
+			if tc.left {
+				wantOnlyFamily(ctx, t, engine, tc.name)
+				if _, err := c.Clear(ctx, r.SessionID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantNoTraces(ctx, t, engine, tc.name)
+		}
 	})
 }

@@ -120,6 +120,86 @@ func TestLostTurnLeavesNothing(t *testing.T) {
 	})
 }
 
+// TestTurnEndSteps stops the end of a turn at a step that a script can hold on to: the state that cannot be packed, a
+// worker that dies before it has packed, an engine that dies before it has asked. Only where the thread is said to be
+// committed does the next turn know of it.
+func TestTurnEndSteps(t *testing.T) {
+	const note = "note-held"
+	held := enginetest.Script(enginetest.HoldEnd(2*time.Second), enginetest.Say(note))
+	cases := []struct {
+		name, text     string
+		worker, engine bool // what is killed when all text has been seen
+		committed      bool
+	}{
+		{name: "state cannot be packed", text: enginetest.Script(enginetest.FailSnapshot(), enginetest.Say(note))},
+		{name: "worker dies before it packs", text: held, worker: true},
+		{name: "engine dies before it asks", text: held, engine: true, committed: true},
+		{name: "both die", text: held, engine: true, worker: true},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx := bounded(t)
+			engine := ownEngine(t)
+			c := clientOf(t, engine)
+			agent := newAgent(ctx, t, c, scripted)
+			_, events := complete(ctx, t, c, agent.ID, "talk", scriptedManner.say("note-one"))
+			wantCommitted(t, events, 1)
+			r := start(ctx, t, c, agent.ID, "talk", tc.text)
+			awaitEvent(ctx, t, c, r.ID, enginetest.TextFinished)
+			if tc.engine {
+				engine.Kill()
+			}
+			if tc.worker {
+				if n, err := engine.KillWorkers(ctx); err != nil || n != 1 {
+					t.Fatalf("killed %d workers (%v), want 1", n, err)
+				}
+			}
+			if tc.engine {
+				if err := engine.Restart(ctx); err != nil {
+					t.Fatal(err)
+				}
+				c = clientOf(t, engine)
+			}
+			events, err := c.Follow(ctx, r.ID, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := enginetest.CheckLog(events); err != nil {
+				t.Fatal(err)
+			}
+			kept, lost := []string{"note-one"}, []string{note}
+			if end := enginetest.Last(events); tc.committed {
+				wantCommitted(t, events, 2)
+				kept, lost = append(kept, note), nil
+			} else if end.Type != enginetest.RunFailed || end.Failure.Code != "thread_durability_uncertain" || end.Thread.Durability != "UNCERTAIN" {
+				t.Fatalf("the run ends with %s, want thread_durability_uncertain", end)
+			}
+			if _, err := c.Free(ctx, r.SessionID); err != nil {
+				t.Fatal(err)
+			}
+			_, events = complete(ctx, t, c, agent.ID, "talk", scriptedManner.recall)
+			wantFinished(t, events)
+			wantRemembered(t, events, kept, lost)
+		})
+	}
+}
+
+// awaitEvent waits until the run has an event of the type, or has ended.
+func awaitEvent(ctx context.Context, t *testing.T, c *enginetest.Client, runID, kind string) {
+	t.Helper()
+	w, err := c.Watch(ctx, runID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = w.Until(ctx, func(events []enginetest.Event) bool {
+		return len(enginetest.Find(events, kind)) > 0 || enginetest.Last(events).Terminal()
+	})
+	w.Cut()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestKilledAtTurnEnd kills the engine, the worker, or both, at a random moment around the end of a turn, again and
 // again in one conversation. However each run ends, the next turn knows exactly the turns whose thread was committed.
 func TestKilledAtTurnEnd(t *testing.T) {
@@ -136,20 +216,13 @@ func TestKilledAtTurnEnd(t *testing.T) {
 		ends := map[string]int{}
 		for round := range max(rounds[m.harness], 4) {
 			note := fmt.Sprintf("note-%d-end", round)
-			r := start(ctx, t, c, agent.ID, "talk", m.say(note))
-			w, err := c.Watch(ctx, r.ID, 0)
-			if err != nil {
-				t.Fatal(err)
+			text := m.say(note)
+			if m.harness == scripted { // which else is too quick to be hit
+				text = enginetest.Script(enginetest.HoldEnd(time.Duration(1+random.IntN(60))*time.Millisecond), enginetest.Say(note))
 			}
-			// The end of a turn begins behind its last text.
-			_, _, err = w.Until(ctx, func(events []enginetest.Event) bool {
-				return len(enginetest.Find(events, enginetest.TextFinished)) > 0 || enginetest.Last(events).Terminal()
-			})
-			w.Cut()
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Duration(random.IntN(25_000)) * time.Microsecond) // where in the turn's end the kill hits
+			r := start(ctx, t, c, agent.ID, "talk", text)
+			awaitEvent(ctx, t, c, r.ID, enginetest.TextDelta)
+			time.Sleep(time.Duration(random.IntN(50_000)) * time.Microsecond) // where in the turn's end the kill hits
 			victim := random.IntN(3)
 			if victim != 0 {
 				engine.Kill()

@@ -21,8 +21,12 @@ const (
 	workerProgram = "harness-worker"
 )
 
-// agentPackage is what has to be installed in the Node folder before the deepagents harness can run.
-const agentPackage = "deepagents"
+// What has to be installed before the harnesses can run: the one in the Node folder, the other in the folder beside it.
+const (
+	agentPackage  = "deepagents"
+	claudePackage = "@agentclientprotocol/claude-agent-acp"
+	claudeSuffix  = "-claude"
+)
 
 // Binaries names the built programs and the folder of the Node agents.
 type Binaries struct {
@@ -91,12 +95,17 @@ func DependOnSources() error {
 var notSources = []string{".git", "node_modules", "data", "results", "bin", "testdata", "docs"}
 
 // CheckNode tells what is missing before the deepagents harness can run; it never says less than how to get it.
-func (b Binaries) CheckNode() error {
+func (b Binaries) CheckNode() error { return checkPackage(b.NodeDir, agentPackage) }
+
+// CheckClaude is CheckNode for the claude_agent_sdk harness.
+func (b Binaries) CheckClaude() error { return checkPackage(b.NodeDir+claudeSuffix, claudePackage) }
+
+func checkPackage(folder, name string) error {
 	if _, err := exec.LookPath("node"); err != nil {
 		return errors.New("node is not installed: install Node 20 or newer (https://nodejs.org), then run `make node`")
 	}
-	if _, err := os.Stat(filepath.Join(b.NodeDir, "node_modules", agentPackage, "package.json")); err != nil {
-		return errors.New("the Node agents are not installed: run `make node`")
+	if _, err := os.Stat(filepath.Join(folder, "node_modules", filepath.FromSlash(name), "package.json")); err != nil {
+		return fmt.Errorf("the package %s is not installed: run `make node`", name)
 	}
 	return nil
 }

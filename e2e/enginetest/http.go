@@ -43,8 +43,11 @@ func (c *Client) Send(ctx context.Context, method, path string, header http.Head
 	if target.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+target.Token)
 	}
-	req.Close = true // no connection of its own outlives the answer
-	res, err := http.DefaultClient.Do(req)
+	// Not the header "Connection: close" instead: a server then drops what it refuses without reading it to the end, and
+	// the answer may be lost with it.
+	var connections http.Transport
+	defer connections.CloseIdleConnections()
+	res, err := (&http.Client{Transport: &connections}).Do(req)
 	if err != nil {
 		return Answer{}, fmt.Errorf("failed to send %s %s: %w", method, path, err)
 	}

@@ -62,6 +62,12 @@ func Hang() Step { return Step{"hang": true} }
 // Exit ends the worker process in mid-turn.
 func Exit() Step { return Step{"exit": 1} }
 
+// FailSnapshot makes the thread's state one that cannot be packed.
+func FailSnapshot() Step { return Step{"snapshot_fail": true} }
+
+// HoldEnd keeps the turn from ending for so long, up to 5 s, once its last event is on its way.
+func HoldEnd(d time.Duration) Step { return Step{"hang_before_end": d.Milliseconds()} }
+
 // Recall says what was said in earlier turns.
 func Recall() Step { return Step{"recall": true} }
 
