@@ -56,7 +56,7 @@ func (w *watchedTree) Start(ctx context.Context, c worker.Command) (worker.Proce
 func installed(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(claudeDir, bridge)); err != nil {
-		t.Skip("the Claude bridge is not installed: run `make node`")
+		t.Fatal("the Claude bridge is not installed: run `make node`")
 	}
 }
 
