@@ -5121,16 +5121,13 @@ input MessageInput {
   attachments: [ID!]! = []
 }
 
-"""
-What happens to a start while another run of the conversation is active. An interrupt that waits for a decision makes no
-conversation busy: a run that becomes active supersedes it.
-"""
+"What happens to a start while another run of the conversation is active, or something waits."
 enum BusyPolicy {
-  "It is refused with SessionBusy."
+  "It is refused with SessionBusy. Where only an interrupt waits it takes the interrupt's place."
   REJECT
-  "It waits behind the runs that wait already; SessionBusy when 16 do."
+  "It waits behind the runs that wait already, and for the decision on an interrupt; SessionBusy when 16 runs wait."
   ENQUEUE
-  "The active run is cancelled, and this one is the next when that has ended."
+  "The active run is cancelled, and this one is the next when that has ended. It takes the place of an interrupt."
   INTERRUPT
 }
 

@@ -75,7 +75,7 @@ func (s subscriptions) SessionChanged(ctx context.Context) (<-chan *model.Sessio
 	if err != nil {
 		return nil, err
 	}
-	sub, err := s.Root.Changes.Subscribe(ctx, who.Environment, who.Subject)
+	sub, err := s.Changes.Subscribe(ctx, who.Environment, who.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("failed to follow the sessions of %s: %w", who.Subject, err)
 	}
@@ -107,7 +107,7 @@ func (s subscriptions) changedSession(ctx context.Context, id string) (*model.Se
 	if !ok[0] {
 		return nil, nil
 	}
-	b, err := s.Root.Sessions.Session(ctx, id)
+	b, err := s.Sessions.Session(ctx, id)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil, nil
 	}

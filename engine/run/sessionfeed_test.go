@@ -186,7 +186,7 @@ func TestAFeedGoesFromRunToRunAcrossEpochs(t *testing.T) {
 			}
 		}
 		k.end(3)
-		if got, at = k.read(r, at, time.Second, 10); len(got) != 1 || !got[0].CaughtUp {
+		if got, _ = k.read(r, at, time.Second, 10); len(got) != 1 || !got[0].CaughtUp {
 			t.Errorf("the end: %+v", got)
 		}
 		// Any cursor goes on exactly behind it.

@@ -1729,16 +1729,15 @@ func (e BuilderStep) MarshalJSON() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// What happens to a start while another run of the conversation is active. An interrupt that waits for a decision makes no
-// conversation busy: a run that becomes active supersedes it.
+// What happens to a start while another run of the conversation is active, or something waits.
 type BusyPolicy string
 
 const (
-	// It is refused with SessionBusy.
+	// It is refused with SessionBusy. Where only an interrupt waits it takes the interrupt's place.
 	BusyPolicyReject BusyPolicy = "REJECT"
-	// It waits behind the runs that wait already; SessionBusy when 16 do.
+	// It waits behind the runs that wait already, and for the decision on an interrupt; SessionBusy when 16 runs wait.
 	BusyPolicyEnqueue BusyPolicy = "ENQUEUE"
-	// The active run is cancelled, and this one is the next when that has ended.
+	// The active run is cancelled, and this one is the next when that has ended. It takes the place of an interrupt.
 	BusyPolicyInterrupt BusyPolicy = "INTERRUPT"
 )
 
