@@ -44,11 +44,6 @@ func (c *chat) showQuestion(i client.Interrupt) {
 	for n, call := range i.Calls {
 		c.showWaiting(call, n, len(i.Calls), maxShown)
 	}
-	if !c.console.interactive() {
-		for _, f := range i.Fields {
-			c.draw.note(plain, indent+fieldLabel(f))
-		}
-	}
 }
 
 // showWaiting writes one call in full, or up to a number of lines.

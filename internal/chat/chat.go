@@ -138,6 +138,9 @@ func (c *chat) once(ctx context.Context) (Outcome, error) {
 	if err == nil && pending != nil {
 		c.draw.note(plain, "The agent asks a person:")
 		c.showQuestion(*pending)
+		for _, f := range pending.Fields {
+			c.draw.note(plain, indent+fieldLabel(f))
+		}
 		c.draw.note(plain, "Decide it with: "+c.Return(c.session))
 	}
 	return c.leave(err)

@@ -65,6 +65,7 @@ type lines struct {
 	in      io.Reader
 	signal  chan os.Signal
 	started bool
+	asked   bool // a line was asked for and has not come yet
 	asks    chan struct{}
 	lines   chan got
 }
@@ -98,13 +99,13 @@ func (l *lines) read(ctx context.Context, _ string) (string, error) {
 		l.started = true
 		go l.pump()
 	}
-	select {
-	case l.asks <- struct{}{}:
-	case g := <-l.lines: // asked for before, when a signal came
-		return g.text, g.err
+	if !l.asked {
+		l.asks <- struct{}{} // the pump waits for it
+		l.asked = true
 	}
 	select {
 	case g := <-l.lines:
+		l.asked = false
 		return g.text, g.err
 	case <-l.signal:
 		return "", errLeave

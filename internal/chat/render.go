@@ -46,8 +46,9 @@ type call struct {
 	name      string
 	arguments json.RawMessage
 	streamed  strings.Builder // arguments so far, where they stream
-	shown     bool
+	shown     bool            // a line has its name and arguments
 	depth     int
+	used      int // columns of its line so far
 }
 
 func newRenderer(say, tell *sheet, width func() int) *renderer {
@@ -195,9 +196,11 @@ func (r *renderer) toolArguments(e client.Event) {
 // showCall begins the line of a call, which its end completes when nothing comes between.
 func (r *renderer) showCall(c *call) {
 	r.close()
+	label := c.label(r.room(c) * 2 / 3)
 	c.shown = true
 	r.tell.write(plain, strings.Repeat(indent, c.depth))
-	r.tell.write(cyan, markTool+c.label(r.room(c)*2/3))
+	r.tell.write(cyan, markTool+label)
+	c.used = columnsOf(label)
 	r.pending = c
 }
 
@@ -206,8 +209,11 @@ func (r *renderer) room(c *call) int {
 	return max(r.width()-c.depth*len(indent)-columnsOf(markTool)-1, 20)
 }
 
-// label is the call in at most n columns.
+// label is the call in at most n columns; the name alone where a line above has the rest.
 func (c *call) label(n int) string {
+	if c.shown {
+		return fit(c.name, n)
+	}
 	return fit(c.name+"("+short(c.arguments)+")", n)
 }
 
@@ -233,13 +239,10 @@ func (r *renderer) endCall(id string, st style, result string) {
 		c.arguments = json.RawMessage(c.streamed.String())
 	}
 	if r.pending != c {
-		if c.shown { // its line is above: name it again
-			c.arguments = nil
-		}
 		r.showCall(c)
 	}
 	r.tell.write(plain, arrow)
-	r.tell.write(st, fit(result, max(r.room(c)-columnsOf(c.label(r.room(c)*2/3))-columnsOf(arrow), 20)))
+	r.tell.write(st, fit(result, max(r.room(c)-c.used-columnsOf(arrow), 20)))
 	r.close()
 }
 
@@ -341,8 +344,8 @@ func (r *renderer) sum(e client.Event) {
 			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%.4f %s", *u.Cost, line(u.Currency))))
 		}
 	}
-	if took := e.Time.Sub(r.began); !r.began.IsZero() && took >= 0 {
-		parts = append(parts, took.Round(100*time.Millisecond).String())
+	if took := e.Time.Sub(r.began).Round(100 * time.Millisecond); !r.began.IsZero() && took > 0 {
+		parts = append(parts, took.String())
 	}
 	if len(parts) > 0 {
 		r.tell.line(faint, markUsage+strings.Join(parts, " · "))

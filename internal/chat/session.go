@@ -62,12 +62,42 @@ func (c *chat) comeBack(ctx context.Context) (*client.Interrupt, error) {
 
 func (c *chat) showSaid(m client.Said) {
 	switch {
-	case m.Text == "": // a decision, or only files
+	case m.Decision != nil:
+		c.draw.note(faint, messagePrompt+decided(*m.Decision))
 	case m.Role == roleUser:
 		c.draw.note(bold, messagePrompt+strings.ReplaceAll(clean(m.Text), "\n", "\n"+indent))
 	default:
 		c.draw.note(plain, clean(m.Text))
 	}
+	for _, a := range m.Attachments {
+		c.draw.note(faint, indent+"attached "+line(a.Name))
+	}
+}
+
+// statusResumed is the status of an interrupt that a decision settled.
+const statusResumed = "RESUMED"
+
+// decided says on one line what became of an interrupt.
+func decided(d client.Decided) string {
+	if d.Interrupt.Status != statusResumed {
+		return "(" + strings.ToLower(line(d.Interrupt.Status)) + ")"
+	}
+	if d.Interrupt.Kind == client.KindForm {
+		return "(" + short(d.Form) + ")"
+	}
+	names := map[string]string{}
+	for _, call := range d.Interrupt.Calls {
+		names[call.ToolCallID] = line(call.Name)
+	}
+	var parts []string
+	for _, call := range d.Calls {
+		part := strings.ToLower(line(call.Verdict)) + " " + names[call.ToolCallID]
+		if call.Message != "" {
+			part += ": " + line(call.Message)
+		}
+		parts = append(parts, part)
+	}
+	return "(" + strings.Join(parts, "; ") + ")"
 }
 
 // goOn watches the run that is at work, or finds what waits for the person.

@@ -21,11 +21,7 @@ func (c *chat) settle(ctx context.Context, i client.Interrupt) (*client.Interrup
 	if err != nil {
 		return nil, err
 	}
-	var run *client.Run
-	err = c.repeat(ctx, func(ctx context.Context) error {
-		run, err = c.Client.Resume(ctx, i, decision)
-		return err
-	})
+	run, err := c.resume(ctx, i, decision)
 	var refusal *client.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -36,7 +32,7 @@ func (c *chat) settle(ctx context.Context, i client.Interrupt) (*client.Interrup
 		}
 		return c.goOn(ctx, s)
 	case client.Code(err) == client.CodeBadUserInput:
-		c.draw.note(red, markFailure+line(client.Field(err))+" "+line(err.Error()))
+		c.draw.note(red, markFailure+line(err.Error()))
 		return &i, nil
 	case err != nil:
 		return nil, c.survive(err)
@@ -47,4 +43,25 @@ func (c *chat) settle(ctx context.Context, i client.Interrupt) (*client.Interrup
 	}
 	c.draw.waits(i.Calls)
 	return c.watch(ctx, run.ID)
+}
+
+// resume takes the decision to the engine. The log tells of an interrupt a moment before the engine has settled the run
+// that it ended, and takes decisions.
+func (c *chat) resume(ctx context.Context, i client.Interrupt, d client.Decision) (run *client.Run, err error) {
+	err = c.repeat(ctx, func(ctx context.Context) error {
+		if _, err := c.Client.Settled(ctx, i.RunID); err != nil {
+			return err
+		}
+		for {
+			run, err = c.Client.Resume(ctx, i, d)
+			var refusal *client.Refusal
+			if !errors.As(err, &refusal) || refusal.Code != codeBusy || refusal.ActiveRunID != i.RunID {
+				return err
+			}
+			if err := wait(ctx, freePause); err != nil {
+				return err
+			}
+		}
+	})
+	return run, err
 }

@@ -44,7 +44,13 @@ type Errors []Error
 func (e Errors) Error() string {
 	parts := make([]string, len(e))
 	for i, x := range e {
-		parts[i] = fmt.Sprintf("%s: %s %s", x.Extensions.Code, x.Extensions.Field, x.Message)
+		parts[i] = x.Message
+		if x.Extensions.Field != "" {
+			parts[i] = x.Extensions.Field + " " + parts[i]
+		}
+		if x.Extensions.Code != "" {
+			parts[i] = x.Extensions.Code + ": " + parts[i]
+		}
 	}
 	return strings.Join(parts, "; ")
 }

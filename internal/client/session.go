@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -14,7 +15,10 @@ fragment SessionFields on Session {
 }` + messageFields
 
 const messageFields = `
-fragment MessageFields on Message { id runId role text }`
+fragment MessageFields on Message {
+  id runId role text attachments { id name mediaType size sha256 }
+  decision { interrupt { ...InterruptFields } form calls { toolCallId verdict arguments message } }
+}` + interruptFields
 
 // Session is a conversation as a client sees it.
 type Session struct {
@@ -34,7 +38,25 @@ type Said struct {
 	ID    string `json:"id"`
 	RunID string `json:"runId"`
 	Role  string `json:"role"`
-	Text  string `json:"text"`
+	Text  string `json:"text"` // empty where it is a decision
+
+	Attachments []Attachment `json:"attachments"`
+	Decision    *Decided     `json:"decision"`
+}
+
+// Decided is what became of an interrupt.
+type Decided struct {
+	Interrupt Interrupt       `json:"interrupt"`
+	Form      json.RawMessage `json:"form"`
+	Calls     []DecidedCall   `json:"calls"`
+}
+
+// DecidedCall is the word on one call.
+type DecidedCall struct {
+	ToolCallID string          `json:"toolCallId"`
+	Verdict    string          `json:"verdict"` // APPROVE, EDIT or REJECT
+	Arguments  json.RawMessage `json:"arguments"`
+	Message    string          `json:"message"`
 }
 
 // RunSummary is a run in a list.
