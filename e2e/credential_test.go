@@ -12,10 +12,14 @@ import (
 	"github.com/harness-engine/harness-engine/internal/fakemodel"
 )
 
-// TestWorkerNeverHasTheKey runs the real harness against a model that refuses every request without the key. The model
+// TestWorkerNeverHasTheKey runs each real harness against a model that refuses every request without the key. The model
 // gets it from the engine; no process beside the model-directed code has it in its arguments or its environment, and
 // the client does not see it either.
 func TestWorkerNeverHasTheKey(t *testing.T) {
+	onEach(t, func(m manner) bool { return m.acts }, keepsKey)
+}
+
+func keepsKey(t *testing.T, m manner) {
 	const key = "canary-5f1d0c7e"
 	ctx := bounded(t)
 	model := fakemodel.New(fakemodel.Options{APIKey: key})
@@ -23,7 +27,7 @@ func TestWorkerNeverHasTheKey(t *testing.T) {
 	defer upstream.Close()
 	engine := ownEngine(t, "ANTHROPIC_API_KEY="+key, "OPENAI_API_KEY="+key, "ANTHROPIC_BASE_URL="+upstream.URL, "OPENAI_BASE_URL="+upstream.URL+"/v1")
 	c := clientOf(t, engine)
-	agent := newAgent(ctx, t, c, deepagents)
+	agent := newAgent(ctx, t, c, m.harness)
 	r := start(ctx, t, c, agent.ID, "", "[[slow 400 25]]")
 	seen := beforeKill(ctx, t, c, r.ID, 0, 5)
 

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,12 +33,12 @@ var themes = []theme{
 		name: "text",
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.SayOften("word ", 12, 10*time.Millisecond)),
-			deepagents: "[[slow 12 10]]",
+			deepagents: "[[slow 12 10]]", claudeAgentSDK: "[[slow 12 10]]",
 		},
 		check: func(t *testing.T, harness string, events []enginetest.Event) {
 			wantFinished(t, events)
 			want := strings.Repeat("word ", 12)
-			if harness == deepagents {
+			if harness != scripted {
 				want = ticks(12)
 			}
 			if got := enginetest.Text(events); got != want {
@@ -51,7 +50,7 @@ var themes = []theme{
 		name: "thinking",
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.Reason("I am thinking."), enginetest.Say("done")),
-			deepagents: "[[think]] [[text 2]]",
+			deepagents: "[[think]] [[text 2]]", claudeAgentSDK: "[[think]] [[text 2]]",
 		},
 		check: func(t *testing.T, _ string, events []enginetest.Event) {
 			wantFinished(t, events)
@@ -68,10 +67,12 @@ var themes = []theme{
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.Call("read_file", `{"file_path":"/notes.md"}`, "kept words"), enginetest.Say("kept words")),
 			deepagents: `[[tool write_file {"file_path":"/notes.md","content":"kept words"}]] [[then]] [[tool read_file {"file_path":"/notes.md"}]]`,
+
+			claudeAgentSDK: `[[tool Write {"file_path":"notes.md","content":"kept words"}]] [[then]] [[tool Read {"file_path":"notes.md"}]]`,
 		},
 		check: func(t *testing.T, harness string, events []enginetest.Event) {
 			wantFinished(t, events)
-			want := map[string][]string{scripted: {"read_file"}, deepagents: {"write_file", "read_file"}}[harness]
+			want := map[string][]string{scripted: {"read_file"}, deepagents: {"write_file", "read_file"}, claudeAgentSDK: {"Write", "Read"}}[harness]
 			started, finished := enginetest.Find(events, enginetest.ToolStarted), enginetest.Find(events, enginetest.ToolFinished)
 			if len(started) != len(want) || len(finished) != len(want) {
 				t.Fatalf("%d calls started and %d finished, want %d: %v", len(started), len(finished), len(want), events)
@@ -90,7 +91,7 @@ var themes = []theme{
 		name: "model HTTP 400",
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.Fail("configuration", "model_refused_request")),
-			deepagents: "[[http 400]]",
+			deepagents: "[[http 400]]", claudeAgentSDK: "[[http 400]]",
 		},
 		check: wantFailure("configuration"),
 	},
@@ -98,7 +99,7 @@ var themes = []theme{
 		name: "model HTTP 500",
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.Fail("unavailable", "model_unavailable")),
-			deepagents: "[[http 500]]",
+			deepagents: "[[http 500]]", claudeAgentSDK: "[[http 500]]",
 		},
 		check: wantFailure("unavailable"),
 	},
@@ -106,7 +107,7 @@ var themes = []theme{
 		name: "cancel in mid-turn",
 		texts: map[string]string{
 			scripted:   enginetest.Script(enginetest.SayOften("word ", 5, 10*time.Millisecond), enginetest.Hang()),
-			deepagents: "[[slow 5 10]] [[hang]]",
+			deepagents: "[[slow 5 10]] [[hang]]", claudeAgentSDK: "[[slow 5 10]] [[hang]]",
 		},
 		cancel: 4,
 		check: func(t *testing.T, _ string, events []enginetest.Event) {
@@ -146,7 +147,7 @@ func ticks(n int) string {
 // killed in mid-stream and comes back, a client that reads again from the start or from the middle, and a reader of
 // the log's pages all get what the client that stayed has seen.
 func TestHarness(t *testing.T) {
-	for _, harness := range []string{scripted, deepagents} {
+	for _, harness := range []string{scripted, deepagents, claudeAgentSDK} {
 		t.Run(harness, func(t *testing.T) {
 			needHarness(t, harness)
 			c := clientOf(t, sharedEngine(t))
@@ -168,34 +169,26 @@ func TestHarness(t *testing.T) {
 	}
 }
 
-// TestFileTools has the real harness's file tools write into the workspace and looks there; then it has them reach for
+// TestFileTools has each real harness's file tools write into the workspace and looks there; then it has them reach for
 // a file outside and looks that nothing came of it.
 func TestFileTools(t *testing.T) {
-	ctx := bounded(t)
-	engine := ownEngine(t)
-	c := clientOf(t, engine)
-	agent := newAgent(ctx, t, c, deepagents)
-	outside := filepath.Join(t.TempDir(), "stolen.txt")
-	r, events := complete(ctx, t, c, agent.ID, "", `[[tool write_file {"file_path":"/kept.md","content":"kept words"}]]`+
-		`[[then]] [[tool write_file {"file_path":"`+outside+`","content":"stolen words"}]]`+
-		`[[then]] [[tool write_file {"file_path":"/../../../../../../../../..`+outside+`","content":"stolen words"}]]`)
-	wantFinished(t, events)
-	found := ""
-	err := filepath.WalkDir(engine.Data(), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Name() == "kept.md" {
-			found = path
+	onEach(t, func(m manner) bool { return m.acts }, func(t *testing.T, m manner) {
+		ctx := bounded(t)
+		engine := ownEngine(t)
+		c := clientOf(t, engine)
+		agent := newAgent(ctx, t, c, m.harness)
+		outside := filepath.Join(t.TempDir(), "stolen.txt")
+		r, events := complete(ctx, t, c, agent.ID, "", m.ask("kept.md")+"[[then]] "+
+			modelWrites(m.tool, "", "[[then]] ", []string{outside, "/../../../../../../../../.." + outside, "../../../../../../../.." + outside}))
+		wantFinished(t, events)
+		m.wantFile(t, engine, r.SessionID, "kept.md", "kept words")
+		if n := len(enginetest.Find(events, enginetest.ToolStarted)); n != 4 {
+			t.Fatalf("%d calls were made, want 4: this shows nothing", n)
 		}
-		return err
+		if _, err := os.Stat(outside); !os.IsNotExist(err) {
+			t.Fatalf("a file tool wrote outside the workspace (%v)", err)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if raw, err := os.ReadFile(found); err != nil || string(raw) != "kept words" || !strings.Contains(found, r.SessionID) {
-		t.Fatalf("the file at %q holds %q (%v), want it in the conversation's workspace", found, raw, err)
-	}
-	if _, err := os.Stat(outside); !os.IsNotExist(err) {
-		t.Fatalf("a file tool wrote outside the workspace (%v)", err)
-	}
 }
 
 // play follows the run to its end with a client that stays, while another is killed in mid-stream.

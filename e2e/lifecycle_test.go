@@ -76,29 +76,6 @@ func TestDrain(t *testing.T) {
 	wantNothingLeft(ctx, t, engine)
 }
 
-// TestNothingLeft runs the harness that starts processes of its own and stops the engine: none of them is left.
-func TestNothingLeft(t *testing.T) {
-	ctx := bounded(t)
-	engine := ownEngine(t)
-	c := clientOf(t, engine)
-	agent := newAgent(ctx, t, c, deepagents)
-	_, events := complete(ctx, t, c, agent.ID, "", "[[text]]")
-	wantFinished(t, events)
-	family, err := engine.Family()
-	if err != nil || len(family) < 2 {
-		t.Fatalf("the worker's family is %v (%v), want the worker and its agent", family, err)
-	}
-	if err := engine.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if err := enginetest.AwaitGone(short, family); err != nil {
-		t.Fatal(err)
-	}
-	wantNothingLeft(ctx, t, engine)
-}
-
 // TestStopOnTerminal stops the engine the moment that the last run has ended: no run is at work then, so no worker may
 // be left.
 func TestStopOnTerminal(t *testing.T) {

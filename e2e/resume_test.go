@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
+	"github.com/harness-engine/harness-engine/worker/procfs"
 )
 
 // TestInterruptOutlives kills what it takes while a question waits: the worker, the engine, both. Where the harness keeps
@@ -17,10 +18,12 @@ func TestInterruptOutlives(t *testing.T) {
 	cases := []struct {
 		name           string
 		worker, engine bool
+		stop           bool // the engine is asked to end, and not killed
 		elsewhere      bool // the next worker finds nothing on its host
 	}{
 		{name: "worker", worker: true},
 		{name: "engine", engine: true},
+		{name: "shutdown", engine: true, stop: true},
 		{name: "engine and worker", worker: true, engine: true},
 		{name: "the host", worker: true, engine: true, elsewhere: true},
 	}
@@ -38,7 +41,12 @@ func TestInterruptOutlives(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tc.engine {
+				switch {
+				case tc.stop:
+					if err := engine.Stop(); err != nil {
+						t.Fatal(err)
+					}
+				case tc.engine:
 					engine.Kill()
 				}
 				if tc.worker {
@@ -85,6 +93,37 @@ func TestInterruptOutlives(t *testing.T) {
 				wantRemembered(t, events, []string{"note-one", "later.md"}, nil)
 			})
 		}
+	})
+}
+
+// TestInterruptOutlivesIdleness lets idle workers go while a question waits: one whose question would be lost with it
+// stays, and the decision goes on in each case.
+func TestInterruptOutlivesIdleness(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, m manner) {
+		ctx := bounded(t)
+		engine := ownEngineWith(t, enginetest.Options{Args: []string{"--idle-worker", "100ms"}})
+		c := clientOf(t, engine)
+		agent := asking(ctx, t, c, m.harness, nil)
+		first, q := interrupted(ctx, t, c, agent.ID, "talk", m.ask("idle.md"))
+		// A conversation that was at work later has lost its worker: then the time of the other one's is over too.
+		_, events := complete(ctx, t, c, newAgent(ctx, t, c, scripted).ID, "", "hello")
+		wantFinished(t, events)
+		left := 0
+		if !m.survives {
+			left = 1
+		}
+		if _, err := engine.AwaitTraces(ctx, func([]procfs.Process) bool {
+			workers, err := engine.Workers()
+			return err == nil && len(workers) <= left
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if workers, err := engine.Workers(); err != nil || len(workers) != left {
+			t.Fatalf("%d workers are left (%v), want %d", len(workers), err, left)
+		}
+		_, events = decide(ctx, t, c, q, verdict(q, approve))
+		wantFinished(t, events)
+		m.wantFile(t, engine, first.SessionID, "idle.md", "kept words")
 	})
 }
 

@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +73,44 @@ func TestConversationMoves(t *testing.T) {
 		wantCommitted(t, events, 1)
 		wantRemembered(t, events, nil, []string{"swordfish"})
 	})
+}
+
+// TestOldStatesGo plays many turns: what the engine keeps of the thread does not grow with them, and goes with a clear.
+func TestOldStatesGo(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	states := func() int {
+		t.Helper()
+		n := 0
+		err := filepath.WalkDir(filepath.Join(engine.Data(), "blobs"), func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() && d.Name() != "lock" && !strings.HasPrefix(d.Name(), ".") {
+				n++
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := states()
+	var r enginetest.Run
+	for turn := range 6 {
+		var events []enginetest.Event
+		r, events = complete(ctx, t, c, agent.ID, "talk", scriptedManner.say(fmt.Sprint("note ", turn)))
+		wantCommitted(t, events, int64(turn+1))
+		if n := states() - before; n < 1 || n > 2 {
+			t.Fatalf("after turn %d the engine keeps %d states, want the last one or two", turn+1, n)
+		}
+	}
+	if _, err := c.Clear(ctx, r.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	if n := states() - before; n != 0 {
+		t.Fatalf("after a clear the engine keeps %d states", n)
+	}
 }
 
 // TestLostTurnLeavesNothing kills the worker in mid-turn, first in the conversation's first turn: the run is said to be
