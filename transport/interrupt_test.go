@@ -210,7 +210,7 @@ func TestBadDecisionsAreRefused(t *testing.T) {
 		{"a reason that is no text", approval, vars{"calls": []any{call("c1", yes), call("c2", vars{"reject": vars{"message": "\x07"}})}}, "input.decision.calls[1].decision.reject.message"},
 	} {
 		r := w.resume("alice", c.interrupt, 1, c.decision)
-		if r.code() != "BAD_USER_INPUT" || !strings.HasPrefix(strings.NewReplacer(".0.", "[0].", ".1.", "[1].", ".2.", "[2].").Replace(r.field()), c.field) {
+		if r.code() != "BAD_USER_INPUT" || !strings.HasPrefix(r.field(), c.field) {
 			t.Errorf("%s: %s at %q: %+v", c.name, r.code(), r.field(), r.Errors)
 		}
 	}
