@@ -23,8 +23,8 @@ type doctorCmd struct {
 
 // Help is shown by doctor --help.
 func (doctorCmd) Help() string {
-	return `Looks at this machine and changes nothing. The flags mean what they mean for serve. The exit code is 1 when something is missing
-that the engine, or its default harness, cannot be without.`
+	return `Looks at this machine and leaves everything as it is. The flags mean what they mean for serve. The exit code is 1 when something
+is missing that the engine, or its default harness, cannot be without.`
 }
 
 // doctorTimeout bounds all checks together.

@@ -58,14 +58,25 @@ func checkDataFolder(_ context.Context, c doctorCmd) []finding {
 		return []finding{{name, verdictMissing, c.Data + " cannot be looked at: " + err.Error(), help}}
 	case !info.IsDir():
 		return []finding{{name, verdictMissing, dir + " is no folder", help}}
-	case unix.Access(dir, unix.W_OK|unix.X_OK) != nil:
-		return []finding{{name, verdictMissing, dir + " cannot be written to", help}}
+	}
+	switch err := tryWrite(dir); {
+	case err != nil:
+		return []finding{{name, verdictMissing, dir + " cannot be written to: " + err.Error(), help}}
 	case dir != c.Data:
 		return []finding{{name, verdictOK, c.Data + " (the engine makes it)", ""}}
 	case info.Mode().Perm()&0o077 != 0:
 		return []finding{{name, verdictNote, c.Data + " may be looked into by other users", "chmod 700 " + c.Data}}
 	}
 	return []finding{{name, verdictOK, c.Data, ""}}
+}
+
+// tryWrite makes a file and removes it: rights alone do not tell, for instance of a disk that is mounted read-only.
+func tryWrite(dir string) error {
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func checkDisk(_ context.Context, c doctorCmd) []finding {
