@@ -5105,7 +5105,7 @@ input StartRunInput {
   "What the person says."
   message: MessageInput!
   """
-  1 to 128 printable characters. For 24 hours the same key and request give the same run, and another request under the
+  1 to 128 printable characters. For as long as the run is kept, at least 24 hours, the same key and request give the same run, and another request under the
   key is IdempotencyConflict.
   """
   idempotencyKey: String

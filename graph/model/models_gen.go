@@ -1152,7 +1152,7 @@ type StartRunInput struct {
 	ConversationID *string `json:"conversationId"`
 	// What the person says.
 	Message MessageInput `json:"message"`
-	// 1 to 128 printable characters. For 24 hours the same key and request give the same run, and another request under the
+	// 1 to 128 printable characters. For as long as the run is kept, at least 24 hours, the same key and request give the same run, and another request under the
 	// key is IdempotencyConflict.
 	IdempotencyKey *string `json:"idempotencyKey"`
 	// What happens while another run of the conversation is active.
