@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,6 +153,22 @@ func TestChatLeavesWhenItIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// At a prompt, too; and the terminal is as it was before.
+	s := openTerminal(t, e, []string{"chat", agent.Slug})
+	before := s.modes()
+	s.expect("> ")
+	if s.modes() == before {
+		t.Error("the terminal is not raw at a prompt")
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.code(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if after := s.modes(); after != before {
+		t.Errorf("the terminal's modes are %+v, were %+v", after, before)
+	}
 }
 
 func TestChatComesBackToWhatWasSaid(t *testing.T) {
@@ -224,6 +241,38 @@ func TestChatForScripts(t *testing.T) {
 				t.Errorf("got %q, %q", out, errs)
 			}
 		})
+	}
+}
+
+// Ctrl-C of a script's shell cancels the run; the end of the script leaves it.
+func TestChatOfAScriptIsSignalled(t *testing.T) {
+	e := sharedEngine(t)
+	agent := newAgent(bounded(t), t, clientOf(t, e), scripted)
+	for signal, want := range map[syscall.Signal]struct {
+		code int
+		errs string
+	}{syscall.SIGINT: {5, "cancelled (client_request)"}, syscall.SIGTERM: {6, "come back with: "}} {
+		cmd := e.Command(t.Context(), []string{"chat", agent.Slug, "-m", enginetest.Script(enginetest.Say("working"), enginetest.Hang())})
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("working"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait() // its error is the exit code
+		if code := cmd.ProcessState.ExitCode(); code != want.code || !strings.Contains(errs.String(), want.errs) {
+			t.Errorf("%v: exit code %d, %q", signal, code, errs.String())
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
@@ -124,6 +125,16 @@ func (s *terminal) settled(text string) bool {
 
 // readTime is how long the last words of a program that has ended take through the terminal.
 const readTime = 100 * time.Millisecond
+
+// modes are the terminal's settings.
+func (s *terminal) modes() unix.Termios {
+	s.t.Helper()
+	m, err := unix.IoctlGetTermios(int(s.pty.Fd()), unix.TCGETS)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return *m
+}
 
 // typed types.
 func (s *terminal) typed(keys string) {

@@ -88,7 +88,7 @@ func (c chatCmd) message(in io.Reader) (*string, error) {
 
 // comeBack is the command that comes back to a session.
 func (c chatCmd) comeBack(session string) string {
-	words := append([]string{"harness-engine", "chat", c.Agent, "--resume", session}, c.callFlags.words()...)
+	words := append([]string{"harness-engine", "chat", c.Agent, "--resume", session}, c.words()...)
 	for i, w := range words {
 		words[i] = quote(w)
 	}

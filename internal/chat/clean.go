@@ -68,10 +68,8 @@ const (
 // harmless reports whether a terminal only draws the rune. Control characters (Cc: C0, DEL, C1), format characters (Cf:
 // bidirectional overrides, invisible tags) and the separators of lines and paragraphs (Zl, Zp) are not drawn.
 func harmless(r rune) bool {
-	switch {
-	case r == zeroWidthJoiner || r == zeroWidthNonJoiner:
-		return true
-	case r == utf8.RuneError:
+	switch r {
+	case zeroWidthJoiner, zeroWidthNonJoiner, utf8.RuneError:
 		return true
 	}
 	return !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

@@ -119,7 +119,7 @@ func (c *chat) attendTold(ctx context.Context, notes <-chan string, f func(ctx c
 				why = errInterrupted
 			}
 			stop(why)
-			<-done
+			_ = <-done // called off
 			return why
 		}
 	}
