@@ -119,7 +119,9 @@ func (c *chat) attendTold(ctx context.Context, notes <-chan string, f func(ctx c
 				why = errInterrupted
 			}
 			stop(why)
-			_ = <-done // called off
+			if err := <-done; err == nil && s == os.Interrupt {
+				return nil // it was done before it could be called off
+			}
 			return why
 		}
 	}
