@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
@@ -312,44 +311,3 @@ func checkVerdict(path string, asked event.ApprovalCall, d harness.CallDecision)
 	}
 	return checkArguments(path, asked.Schema, d.Arguments)
 }
-
-// checkArguments validates edited arguments against the tool's schema, where the harness told it. A schema that cannot
-// be used leaves the check to the tool.
-func checkArguments(path string, schema, arguments json.RawMessage) error {
-	if len(schema) == 0 {
-		return nil
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noLoader{})
-	if err := c.AddResource("tool.json", doc); err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	compiled, err := c.Compile("tool.json")
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(arguments))
-	if err != nil {
-		return problem.Field(path, "is not JSON")
-	}
-	var invalid *jsonschema.ValidationError
-	if err := compiled.Validate(value); errors.As(err, &invalid) {
-		for len(invalid.Causes) > 0 {
-			invalid = invalid.Causes[0]
-		}
-		for _, at := range invalid.InstanceLocation {
-			path += "." + at
-		}
-		return problem.Field(path, "does not fit the tool: %s", invalid.ErrorKind.KeywordPath())
-	}
-	return nil
-}
-
-// noLoader keeps a harness's schema from reading anything.
-type noLoader struct{}
-
-func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("schema refers to %s", url) }
