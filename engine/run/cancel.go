@@ -84,17 +84,29 @@ func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Bind
 // forget removes what an epoch left on this host: its worker, its workspace and its native state. What stays behind
 // after a crash goes when the next epoch starts its first worker.
 func (c *Coordinator) forget(ctx context.Context, b session.Binding) {
+	c.forgetThreads(ctx, b.ID, b.Epoch) // first: a worker may take long to end
 	if b.Sandbox != nil {
 		if err := c.Workers.Destroy(ctx, b.Sandbox.Addr); err != nil {
 			c.Log.Warn("worker of a cleared epoch not destroyed", "session", b.ID, "error", err)
 		}
 	}
-	if c.Blobs != nil {
-		if err := c.threads().Keep(ctx, b.ID, b.Epoch, session.Head{}); err != nil {
-			c.Log.Warn("thread of a cleared epoch not removed", "session", b.ID, "error", err)
-		}
-	}
 	if err := c.Workers.ForgetState(ctx, b.ID, b.Epoch); err != nil {
 		c.Log.Warn("state of a cleared epoch not removed", "session", b.ID, "epoch", b.Epoch, "error", err)
+	}
+}
+
+// forgottenEpochs is how many epochs are looked at for states that a crash left behind.
+const forgottenEpochs = 32
+
+// forgetThreads removes the stored states of the epochs up to this one. An earlier one may still be there when the engine
+// ended before it forgot that.
+func (c *Coordinator) forgetThreads(ctx context.Context, sessionID string, epoch int64) {
+	if c.Blobs == nil {
+		return
+	}
+	for e := epoch; e > max(0, epoch-forgottenEpochs); e-- {
+		if err := c.threads().Keep(ctx, sessionID, e, session.Head{}); err != nil {
+			c.Log.Warn("thread of a cleared epoch not removed", "session", sessionID, "epoch", e, "error", err)
+		}
 	}
 }

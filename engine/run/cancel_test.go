@@ -8,6 +8,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/engine/session"
 )
 
 func TestCancel(t *testing.T) {
@@ -100,6 +101,39 @@ func TestClear(t *testing.T) {
 	}
 	_, err = e.Clear(w.ctx, "ses_none")
 	wantCode(t, err, problem.NotFound)
+}
+
+// TestClearedStatesAreRemoved: what an engine that died did not get to forget goes with the next worker, or the next clear.
+func TestClearedStatesAreRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.host.keeps = true
+	e := w.boot(run.Limits{})
+	say := func() run.Run {
+		t.Helper()
+		r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
+		e.events(r.ID)
+		w.eventually(func() bool { return w.binding(r.SessionID).Active == nil })
+		return r
+	}
+	dies := func(sessionID string) { // when the clear is written, and before anything is forgotten
+		t.Helper()
+		if _, err := session.Mutate(w.ctx, w.store, sessionID, time.Now, func(b session.Binding, op session.Op) (session.Binding, error) {
+			n, _ := session.Clear(b, op)
+			return n, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := say()
+	dies(r.SessionID)
+	dies(r.SessionID)
+	if say(); w.blobs.count() != 1 {
+		t.Fatalf("%d states are stored after the next turn, want its own", w.blobs.count())
+	}
+	dies(r.SessionID)
+	if _, err := e.Clear(w.ctx, r.SessionID); err != nil || w.blobs.count() != 0 {
+		t.Fatalf("%d states are stored after the next clear (%v), want none", w.blobs.count(), err)
+	}
 }
 
 func TestIdleWorkerIsRetired(t *testing.T) {

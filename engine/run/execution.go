@@ -329,6 +329,7 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 			return nil, fmt.Errorf("failed to destroy worker %s: %w", old.Addr, err)
 		}
 	} else if x.epoch > 1 {
+		x.c.forgetThreads(ctx, x.b.ID, x.epoch-1)
 		if err := x.c.Workers.ForgetState(ctx, x.b.ID, x.epoch-1); err != nil {
 			x.log.Warn("state of the epoch before not removed", "error", err)
 		}
