@@ -72,7 +72,7 @@ func TestBadInput(t *testing.T) {
 		{"text that is null", startOperation, enginetest.Variables{"in": run.with("message", object{"text": nil})}, "BAD_USER_INPUT", "text"},
 		{"unknown field", startOperation, enginetest.Variables{"in": run.with("shell", "rm")}, "BAD_USER_INPUT", "shell"},
 		{"unknown enum value", startOperation, enginetest.Variables{"in": run.with("busyPolicy", "OBLITERATE")}, "BAD_USER_INPUT", "busyPolicy"},
-		{"policy that is not built", startOperation, enginetest.Variables{"in": run.with("busyPolicy", "ENQUEUE")}, "CAPABILITY_UNSUPPORTED", "input.busyPolicy"},
+		{"attachment that is a number", startOperation, enginetest.Variables{"in": run.with("message", object{"text": "hello", "attachments": []any{7}})}, "BAD_USER_INPUT", "input.message.attachments[0]"},
 		{"conversation id with a line break", startOperation, enginetest.Variables{"in": run.with("conversationId", "a\nb")}, "BAD_USER_INPUT", "input.conversationId"},
 		{"conversation id with a bidi override", startOperation, enginetest.Variables{"in": run.with("conversationId", "a\u202eb")}, "BAD_USER_INPUT", "input.conversationId"},
 		{"empty idempotency key", startOperation, enginetest.Variables{"in": run.with("idempotencyKey", "")}, "BAD_USER_INPUT", "input.idempotencyKey"},

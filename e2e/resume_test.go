@@ -24,8 +24,7 @@ func TestInterruptOutlives(t *testing.T) {
 		{name: "worker", worker: true},
 		{name: "engine", engine: true},
 		{name: "shutdown", engine: true, stop: true},
-		{name: "engine and worker", worker: true, engine: true},
-		{name: "the host", worker: true, engine: true, elsewhere: true},
+		{name: "host", worker: true, engine: true, elsewhere: true},
 	}
 	onEach(t, nil, func(t *testing.T, m manner) {
 		for _, tc := range cases {
