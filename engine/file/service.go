@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
@@ -17,8 +18,12 @@ import (
 // MaxMessageBytes bounds the attachments of one message together; it is the harness contract's bound of one turn.
 const MaxMessageBytes = 10 << 20
 
-// maxUploads is how many uploads are in memory at once; the others wait.
-const maxUploads = 16
+// Uploads that are in memory at once; the others wait. The bound of one caller keeps one that sends slowly from holding
+// all others up.
+const (
+	maxUploads         = 16
+	maxUploadsOfCaller = 4
+)
 
 // Options are what a Service is made of. Files and Blobs are required.
 type Options struct {
@@ -32,6 +37,48 @@ type Options struct {
 type Service struct {
 	o     Options
 	slots chan struct{}
+
+	mu    sync.Mutex
+	lanes map[authz.Caller]*lane // of callers that upload
+}
+
+// lane has the places of one caller.
+type lane struct {
+	slots chan struct{}
+	users int // uploads that wait or are in work; guarded by Service.mu
+}
+
+// enter waits for a place of the caller's and then for one of all.
+func (s *Service) enter(ctx context.Context, caller authz.Caller) (leave func(), err error) {
+	s.mu.Lock()
+	l := s.lanes[caller]
+	if l == nil {
+		l = &lane{slots: make(chan struct{}, maxUploadsOfCaller)}
+		s.lanes[caller] = l
+	}
+	l.users++
+	s.mu.Unlock()
+	var held []chan struct{}
+	leave = func() {
+		for _, slots := range held {
+			<-slots
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(s.lanes, caller)
+		}
+	}
+	for _, slots := range []chan struct{}{l.slots, s.slots} {
+		select {
+		case slots <- struct{}{}:
+			held = append(held, slots)
+		case <-ctx.Done():
+			leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return leave, nil
 }
 
 // NewService returns a Service. It fails when a required option is missing.
@@ -42,7 +89,7 @@ func NewService(o Options) (*Service, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{o: o, slots: make(chan struct{}, maxUploads)}, nil
+	return &Service{o: o, slots: make(chan struct{}, maxUploads), lanes: map[authz.Caller]*lane{}}, nil
 }
 
 // Upload is a file on its way in.
@@ -53,8 +100,8 @@ type Upload struct {
 }
 
 // Upload stores a file: first its content, then the document that names it. Refusals are problem.BadUserInput with the
-// field name, mediaType or body (with maxBytes where it is too long), and problem.Capacity when there is no room. An error of reading the body is returned
-// wrapped.
+// field name, mediaType or body (with maxBytes where it is too long), and problem.Capacity when there is no room. An error of reading the body is the
+// cause of a problem with the field body.
 func (s *Service) Upload(ctx context.Context, caller authz.Caller, u Upload) (Attachment, error) {
 	if u.Name == "" {
 		u.Name = "attachment"
@@ -66,16 +113,17 @@ func (s *Service) Upload(ctx context.Context, caller authz.Caller, u Upload) (At
 	if err != nil {
 		return Attachment{}, err
 	}
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return Attachment{}, context.Cause(ctx)
+	leave, err := s.enter(ctx, caller)
+	if err != nil {
+		return Attachment{}, err
 	}
+	defer leave()
 	content, err := io.ReadAll(io.LimitReader(u.Body, MaxBytes+1))
 	switch {
-	case err != nil:
+	case err != nil && problem.Is(err, problem.BadUserInput):
 		return Attachment{}, fmt.Errorf("failed to read an upload: %w", err)
+	case err != nil: // the client's doing, not ours
+		return Attachment{}, problem.Field("body", "did not come whole, or not in time").Because(fmt.Errorf("failed to read an upload: %w", err))
 	case len(content) == 0:
 		return Attachment{}, problem.Field("body", "must not be empty")
 	case len(content) > MaxBytes:

@@ -159,7 +159,7 @@ func TestUploadIsBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	cut := errors.New("cut off")
-	if _, err := s.Upload(t.Context(), alice, file.Upload{Body: io.MultiReader(strings.NewReader("x"), iotest.ErrReader(cut))}); !errors.Is(err, cut) {
+	if _, err := s.Upload(t.Context(), alice, file.Upload{Body: io.MultiReader(strings.NewReader("x"), iotest.ErrReader(cut))}); !errors.Is(err, cut) || !problem.Is(err, problem.BadUserInput) {
 		t.Errorf("cut off: %v", err)
 	}
 	if len(d.docs) != 1 {
@@ -186,12 +186,13 @@ func TestUploadsWaitForRoomInMemory(t *testing.T) {
 	s, _, _ := service(t)
 	var begun, ended sync.WaitGroup
 	stop := make(chan struct{})
-	for range 16 {
+	for i := range 16 {
 		begun.Add(1)
 		ended.Go(func() {
 			once := sync.OnceFunc(begun.Done)
 			body := readerFunc(func(p []byte) (int, error) { once(); <-stop; return copy(p, "x"), io.EOF })
-			if _, err := s.Upload(context.Background(), alice, file.Upload{Body: body}); err != nil {
+			who := authz.Caller{Environment: "test", Subject: string(rune('a' + i/4))}
+			if _, err := s.Upload(context.Background(), who, file.Upload{Body: body}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -207,6 +208,31 @@ func TestUploadsWaitForRoomInMemory(t *testing.T) {
 	if _, err := s.Upload(t.Context(), alice, file.Upload{Body: strings.NewReader("x")}); err != nil {
 		t.Error(err)
 	}
+}
+
+// A caller whose uploads do not go on holds up nobody else.
+func TestUploadsOfOneCallerLeaveRoom(t *testing.T) {
+	s, _, _ := service(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	begun, stop := make(chan struct{}, 40), make(chan struct{})
+	for range 40 {
+		ended.Go(func() {
+			body := readerFunc(func(p []byte) (int, error) { begun <- struct{}{}; <-stop; return copy(p, "x"), io.EOF })
+			if _, err := s.Upload(ctx, alice, file.Upload{Body: body}); err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	for range 4 {
+		<-begun
+	}
+	if _, err := s.Upload(t.Context(), authz.Caller{Environment: "test", Subject: "bob"}, file.Upload{Body: strings.NewReader("x")}); err != nil {
+		t.Error(err)
+	}
+	cancel() // those that wait
+	close(stop)
+	ended.Wait()
 }
 
 type readerFunc func([]byte) (int, error)
