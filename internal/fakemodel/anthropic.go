@@ -20,13 +20,13 @@ func (s *Server) anthropicMessages(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := req.conversation()
-	seq := s.record(r, body, c)
-	w.Header().Set("Request-Id", fmt.Sprintf("req_fake%d", seq))
+	id := s.idOf(s.record(r, body, c))
+	w.Header().Set("Request-Id", fmt.Sprintf("req_fake%s", id))
 	if len(req.Messages) == 0 {
 		fail(w, r, http.StatusBadRequest, "messages: at least one message is required")
 		return
 	}
-	m := anthropicMessage{seq: seq, model: req.Model, input: c.inputTokens()}
+	m := anthropicMessage{id: id, model: req.Model, input: c.inputTokens()}
 	if req.Stream {
 		s.serve(w, r, c, &anthropicStream{anthropicMessage: m, sse: stream{w: w}, index: -1})
 		return
@@ -46,14 +46,14 @@ func (s *Server) anthropicCountTokens(w http.ResponseWriter, r *http.Request) {
 }
 
 type anthropicMessage struct {
-	seq   int64
+	id    string
 	model string
 	input int
 }
 
 func (m anthropicMessage) envelope(content []obj, why any, output int) obj {
 	return obj{
-		"id": fmt.Sprintf("msg_fake%d", m.seq), "type": "message", "role": "assistant", "model": m.model,
+		"id": fmt.Sprintf("msg_fake%s", m.id), "type": "message", "role": "assistant", "model": m.model,
 		"content": content, "stop_reason": why, "stop_sequence": nil, "usage": anthropicUsage(m.input, output),
 	}
 }
@@ -125,7 +125,7 @@ func (a *anthropicStream) text(d string) {
 func (a *anthropicStream) tool(name string, args json.RawMessage) {
 	a.leave()
 	a.tools++
-	a.enter("tool_use", obj{"id": fmt.Sprintf("toolu_fake%d_%d", a.seq, a.tools), "name": name, "input": obj{}})
+	a.enter("tool_use", obj{"id": fmt.Sprintf("toolu_fake%s_%d", a.id, a.tools), "name": name, "input": obj{}})
 	for _, f := range fragments(args) {
 		a.delta(obj{"type": "input_json_delta", "partial_json": f})
 	}
@@ -179,7 +179,7 @@ func (a *anthropicWhole) text(d string) { a.add("text", "text", d, nil) }
 func (a *anthropicWhole) tool(name string, args json.RawMessage) {
 	a.tools++
 	a.blocks = append(a.blocks, obj{
-		"type": "tool_use", "id": fmt.Sprintf("toolu_fake%d_%d", a.seq, a.tools), "name": name, "input": args,
+		"type": "tool_use", "id": fmt.Sprintf("toolu_fake%s_%d", a.id, a.tools), "name": name, "input": args,
 	})
 }
 

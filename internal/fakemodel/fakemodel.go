@@ -4,6 +4,7 @@
 package fakemodel
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ type Options struct {
 type Server struct {
 	opts Options
 	mux  *http.ServeMux
+	life string // that no other Server has: a conversation must not meet the id of a call twice
 
 	mu   sync.Mutex
 	seq  int64
@@ -67,7 +69,7 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, mux: http.NewServeMux()}
+	s := &Server{opts: o, mux: http.NewServeMux(), life: strings.ToLower(rand.Text()[:8])}
 	s.mux.HandleFunc("POST /v1/messages", s.anthropicMessages)
 	s.mux.HandleFunc("POST /v1/messages/count_tokens", s.anthropicCountTokens)
 	s.mux.HandleFunc("POST /v1/chat/completions", s.openAIChat)
@@ -115,6 +117,9 @@ func (s *Server) record(r *http.Request, body []byte, c conversation) int64 {
 		"users", len(c.users), "tools", len(c.tools))
 	return s.seq
 }
+
+// idOf is what the ids of an answer are made of.
+func (s *Server) idOf(seq int64) string { return fmt.Sprintf("%s%d", s.life, seq) }
 
 // read takes the body and decodes it into v, answering the client itself when that fails.
 func read(w http.ResponseWriter, r *http.Request, v any) ([]byte, bool) {

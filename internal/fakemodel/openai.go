@@ -20,17 +20,17 @@ func (s *Server) openAIChat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := req.conversation()
-	seq := s.record(r, body, c)
-	w.Header().Set("X-Request-Id", fmt.Sprintf("req_fake%d", seq))
+	id := s.idOf(s.record(r, body, c))
+	w.Header().Set("X-Request-Id", fmt.Sprintf("req_fake%s", id))
 	if len(req.Messages) == 0 {
 		fail(w, r, http.StatusBadRequest, "messages: at least one message is required")
 		return
 	}
 	if req.Stream {
-		s.serve(w, r, c, &openAIStream{seq: seq, model: req.Model, usage: c.usage, sse: stream{w: w}})
+		s.serve(w, r, c, &openAIStream{id: id, model: req.Model, usage: c.usage, sse: stream{w: w}})
 		return
 	}
-	s.serve(w, r, c, &openAIWhole{seq: seq, model: req.Model, w: w})
+	s.serve(w, r, c, &openAIWhole{id: id, model: req.Model, w: w})
 }
 
 func openAIUsage(input, output int) obj {
@@ -43,7 +43,7 @@ func openAIUsage(input, output int) obj {
 
 // openAIStream: chunks of one choice, a chunk with the finish reason, the usage where it was asked for, [DONE].
 type openAIStream struct {
-	seq   int64
+	id    string
 	model string
 	usage bool
 	sse   stream
@@ -52,7 +52,7 @@ type openAIStream struct {
 
 func (a *openAIStream) envelope(choices []obj) obj {
 	return obj{
-		"id": fmt.Sprintf("chatcmpl-fake%d", a.seq), "object": "chat.completion.chunk", "created": created,
+		"id": fmt.Sprintf("chatcmpl-fake%s", a.id), "object": "chat.completion.chunk", "created": created,
 		"model": a.model, "choices": choices,
 	}
 }
@@ -73,7 +73,7 @@ func (a *openAIStream) tool(name string, args json.RawMessage) {
 	index := a.tools
 	a.tools++
 	a.chunk(obj{"tool_calls": []obj{{
-		"index": index, "id": fmt.Sprintf("call_fake%d_%d", a.seq, a.tools), "type": "function",
+		"index": index, "id": fmt.Sprintf("call_fake%s_%d", a.id, a.tools), "type": "function",
 		"function": obj{"name": name, "arguments": ""},
 	}}}, nil)
 	for _, f := range fragments(args) {
@@ -103,7 +103,7 @@ func (a *openAIStream) end(why stop, input, output int) {
 
 // openAIWhole collects the reply.
 type openAIWhole struct {
-	seq     int64
+	id      string
 	model   string
 	w       http.ResponseWriter
 	content string
@@ -116,7 +116,7 @@ func (a *openAIWhole) text(d string)  { a.content += d }
 
 func (a *openAIWhole) tool(name string, args json.RawMessage) {
 	a.calls = append(a.calls, obj{
-		"id": fmt.Sprintf("call_fake%d_%d", a.seq, len(a.calls)+1), "type": "function",
+		"id": fmt.Sprintf("call_fake%s_%d", a.id, len(a.calls)+1), "type": "function",
 		"function": obj{"name": name, "arguments": string(args)},
 	})
 }
@@ -133,7 +133,7 @@ func (a *openAIWhole) body(why stop, input, output int) obj {
 		message["tool_calls"] = a.calls
 	}
 	return obj{
-		"id": fmt.Sprintf("chatcmpl-fake%d", a.seq), "object": "chat.completion", "created": created,
+		"id": fmt.Sprintf("chatcmpl-fake%s", a.id), "object": "chat.completion", "created": created,
 		"model":   a.model,
 		"choices": []obj{{"index": 0, "message": message, "logprobs": nil, "finish_reason": openAIFinish[why]}},
 		"usage":   openAIUsage(input, output),
