@@ -52,7 +52,7 @@ run: build ## Start the engine with its data in ./data and print the playground'
 	bin/harness-engine serve --dev --addr $(ADDR) --data $(DATA)/dev
 
 .PHONY: test
-test: build ## Run every test
+test: build ## Run every test (about ten minutes on two cores)
 	go test ./...
 	cd worker/node && npm test --silent
 
@@ -61,7 +61,7 @@ race: build ## Run the Go tests under the race detector (needs a C compiler); no
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /e2e)
 
 .PHONY: bench
-bench: build ## Measure beside a floor in the same run; results in bench/results
+bench: build ## Measure beside a floor in the same run (minutes; go run ./bench -quick takes seconds); results in bench/results
 	go run ./bench -bin bin -out bench/results
 
 .PHONY: fuzz
