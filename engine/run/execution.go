@@ -231,6 +231,9 @@ func (x *execution) inherited(ctx context.Context) (event.Inheritance, error) {
 	if x.run.Continues == nil {
 		return event.Inheritance{}, nil
 	}
+	if d := x.b.Decided; d != nil && d.Run == x.run.ID { // the engine that took the decision may have died before it said so
+		x.c.recordInterrupt(ctx, d)
+	}
 	in, err := x.c.openAtEnd(ctx, x.run.Continues.Run)
 	x.inherit = in
 	return in, err
