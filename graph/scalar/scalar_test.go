@@ -86,3 +86,16 @@ func TestJSON(t *testing.T) {
 		t.Errorf("nothing is %s", got)
 	}
 }
+
+func TestString(t *testing.T) {
+	for _, v := range []any{"", "x", "\u2028"} {
+		if got, err := UnmarshalString(v); got != v || err != nil {
+			t.Errorf("%v: %v, %v", v, got, err)
+		}
+	}
+	for _, v := range []any{7, int64(7), 7.5, json.Number("7"), true, nil, []any{"x"}, map[string]any{}} {
+		if got, err := UnmarshalString(v); !problem.Is(err, problem.BadUserInput) {
+			t.Errorf("%v: %v, %v", v, got, err)
+		}
+	}
+}
