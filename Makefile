@@ -86,4 +86,4 @@ lint: ## Format check, vet and golangci-lint (dependency rule included)
 
 .PHONY: clean
 clean: ## Remove what was built and the data of demo and run
-	rm -rf bin $(DATA) transport/playground/dist/assets
+	rm -rf bin $(DATA) transport/playground/dist/assets transport/playground/dist/index.html

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -285,4 +286,19 @@ func (r *rig) processes(words string) int {
 		}
 	}
 	return n
+}
+
+// gone waits until no process runs the words. The native program kills its shell a moment after it has answered.
+func (r *rig) gone(words string) {
+	r.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	patience := time.After(10 * time.Second)
+	for r.processes(words) > 0 {
+		select {
+		case <-tick.C:
+		case <-patience:
+			r.t.Fatalf("%d processes still run %q", r.processes(words), words)
+		}
+	}
 }
