@@ -225,7 +225,7 @@ func complete(ctx context.Context, t *testing.T, c *enginetest.Client, agentID, 
 func wantFinished(t *testing.T, events []enginetest.Event) {
 	t.Helper()
 	if end := enginetest.Last(events); end.Type != enginetest.RunFinished {
-		t.Fatalf("the run ended with %s, want %s", end, enginetest.RunFinished)
+		t.Fatalf("the run ended with %s, want %s; its log: %s", end, enginetest.RunFinished, events)
 	}
 }
 

@@ -209,7 +209,7 @@ func awaitQuestion(ctx context.Context, t *testing.T, c *enginetest.Client, r en
 	}
 	asked, end := enginetest.Find(events, enginetest.InterruptRequested), enginetest.Last(events)
 	if end.Type != enginetest.RunInterrupted || len(asked) != 1 || asked[0].InterruptID != end.InterruptID {
-		t.Fatalf("the run asks %v and ends with %s, want one question and an end that names it", asked, end)
+		t.Fatalf("the run asks %v and ends with %s, want one question and an end that names it; its log: %s", asked, end, events)
 	}
 	if end.Thread == nil || end.Thread.Durability != "COMMITTED" {
 		t.Fatalf("the run ends with %s, want its thread committed", end)
