@@ -100,9 +100,16 @@ func New(o Options) *Coordinator {
 		idle: map[string]*time.Timer{}, deadlines: map[string]*time.Timer{}}
 }
 
-// mutate changes a binding and tells who watches.
+// mutate changes a binding and tells who watches. The binding knows of the last settled interrupt only: before another
+// takes its place, its run's document has to say what became of it, which an engine that died may have left undone.
 func (c *Coordinator) mutate(ctx context.Context, sessionID string, t session.Transition) (session.Binding, error) {
-	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, t)
+	b, err := session.Mutate(ctx, c.Sessions, sessionID, c.now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		n, err := t(b, op)
+		if err == nil && b.Decided != nil && n.Decided != b.Decided {
+			c.recordInterrupt(ctx, b.Decided)
+		}
+		return n, err
+	})
 	if err == nil && c.Changed != nil {
 		c.Changed(b)
 	}
