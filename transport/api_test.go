@@ -144,7 +144,7 @@ func TestARunnerSeesNoConfiguration(t *testing.T) {
 	}
 	w.until(func() bool { // the authorization server repeats an answer for up to 2 seconds
 		r = w.must("rita", `query($s: ID!, $r: ID!) { session(id: $s) { agentId agent { id } } run(id: $r) { agentId agent { id } session { id } } }`, vars{"s": sessionID, "r": runID})
-		return r.at("session", "agent") == nil
+		return r.at("session", "agent") == nil && r.at("run", "agent") == nil
 	})
 	if r.at("session", "agentId") != a || r.at("run", "agent") != nil || r.at("run", "session", "id") != sessionID {
 		t.Errorf("after the end: %v", r.Data)

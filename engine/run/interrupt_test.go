@@ -158,6 +158,23 @@ func TestForm(t *testing.T) {
 	last[event.RunFinished](t, e.events(res.Run.ID))
 }
 
+// TestDecisionOnTheTerminal: who has seen run.interrupted may decide at once.
+func TestDecisionOnTheTerminal(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	for range 20 {
+		r := w.start(e, run.StartRequest{Text: "wait", ConversationID: "c"})
+		e.begun(r).ask(r.ID, "t1")
+		e.events(r.ID)
+		res, err := w.decide(e, r, approve("t1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.begun(*res.Run).say(res.Run.ID, event.ToolFinished{ToolCallID: "t1", Result: "ok"}, done)
+		e.events(res.Run.ID)
+	}
+}
+
 // TestResumeRace has a thousand decisions at once: one run; who decided the same gets it, the others are refused.
 func TestResumeRace(t *testing.T) {
 	w := newWorld(t)

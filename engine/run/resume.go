@@ -20,6 +20,9 @@ import (
 	"github.com/harness-engine/harness-engine/engine/session"
 )
 
+// settleLooks bounds how often a decision waits for the interrupted run to settle.
+const settleLooks = 3
+
 // Bounds of a decision.
 const (
 	MaxDecisionBytes = 64 << 10 // of a form's values, or of one call's edited arguments
@@ -36,6 +39,9 @@ func (c *Coordinator) Resume(ctx context.Context, req ResumeRequest) (ResumeResu
 		return ResumeResult{}, problem.NotFoundf("interrupt")
 	}
 	r, err := c.Runs.Run(ctx, runID)
+	if err == nil && r.Interrupt == nil && c.settled(ctx, runID) {
+		r, err = c.Runs.Run(ctx, runID) // whoever has seen the terminal may decide, also before it is projected
+	}
 	switch {
 	case errors.Is(err, ErrNotFound) || err == nil && (r.Interrupt == nil || r.Environment != req.Caller.Environment):
 		return ResumeResult{}, problem.NotFoundf("interrupt")
@@ -89,6 +95,12 @@ func (c *Coordinator) Resume(ctx context.Context, req ResumeRequest) (ResumeResu
 	case err != nil:
 		return ResumeResult{}, err
 	}
+	for range settleLooks {
+		res, err := c.admitResume(ctx, next)
+		if !problem.Is(err, problem.SessionBusy) || !c.settled(ctx, runID) {
+			return res, err
+		}
+	}
 	return c.admitResume(ctx, next)
 }
 
@@ -134,7 +146,7 @@ func (c *Coordinator) admitResume(ctx context.Context, r Run) (ResumeResult, err
 		e, _ := problem.As(interruptConflict(conflict.How))
 		_, err := c.reject(ctx, r, Refusal{Code: string(e.Code), Message: e.Message})
 		return ResumeResult{}, err
-	case errors.As(err, &other): // the interrupted run is settling: nothing is decided yet, ask again
+	case errors.As(err, &other): // nothing is decided yet: ask again
 		return ResumeResult{}, refusal(busy(other.Run))
 	case err != nil && !errors.Is(err, session.ErrUnchanged):
 		return ResumeResult{}, err
