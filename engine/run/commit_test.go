@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
@@ -96,6 +97,40 @@ func TestWorkerWithAnotherHead(t *testing.T) {
 	if w.host.started() != 2 || w.heard() != "wait,hello" {
 		t.Fatalf("%d workers, state %s", w.host.started(), w.heard())
 	}
+}
+
+// TestHeadIsLost: a conversation whose state is gone says so, and what to do.
+func TestHeadIsLost(t *testing.T) {
+	w := newWorld(t)
+	w.host.keeps = true
+	e := w.boot(run.Limits{})
+	e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)
+	w.eventually(func() bool { return w.binding(w.sessionID()).Active == nil })
+	w.host.only().kill()
+	w.blobs.mu.Lock()
+	clear(w.blobs.by)
+	w.blobs.mu.Unlock()
+	r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
+	if end := last[event.RunError](t, e.events(r.ID)); end.Code != "thread_state_lost" || end.Retryable || end.Category != event.CategoryPersistence {
+		t.Fatalf("ended as %+v", end)
+	}
+	w.settled(r.ID)
+	if _, err := e.Clear(w.ctx, r.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	last[event.RunFinished](t, e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID))
+}
+
+// TestAttachmentIsLost: a run whose attachment is gone ends before it has a worker.
+func TestAttachmentIsLost(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	w.host.takes = true
+	r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c", Attachments: []file.Attachment{{ID: "att_x", MediaType: "text/plain", Hash: "none"}}})
+	if end := last[event.RunError](t, e.events(r.ID)); end.Code != "attachment_lost" || w.host.started() != 0 {
+		t.Fatalf("ended as %+v after %d workers", end, w.host.started())
+	}
+	w.settled(r.ID)
 }
 
 // TestStateNotStored: output that was shown and not kept is said to be uncertain, and leaks into no later turn.

@@ -24,6 +24,8 @@ const (
 	codeWorkerNotStarted = "worker_not_started"
 	codeWorkerLost       = "worker_lost"
 	codeInterruptLost    = "interrupt_lost"
+	codeThreadLost       = "thread_state_lost"
+	codeAttachmentLost   = "attachment_lost"
 	codeNoCapacity       = "no_capacity"
 	codeNotAllowed       = "not_allowed"
 	codeHarness          = "harness_unavailable"
@@ -44,8 +46,9 @@ type execution struct {
 	admitted int64  // lease generation that it was launched with
 	next     *claim // a later admission of the same run, to be driven after this one; guarded by the coordinator's mutex
 
-	inherit event.Inheritance // from the run that it continues
-	left    chan struct{}     // closed when this engine has let go of the run
+	inherit  event.Inheritance // from the run that it continues
+	attached []harness.File    // read before the run was begun
+	left     chan struct{}     // closed when this engine has let go of the run
 
 	once     sync.Once
 	reason   event.CancelReason // set before stopped is closed
@@ -202,6 +205,12 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 			return nil, x.stillborn(ctx, w, *refused)
 		}
 	}
+	files, err := x.files(ctx)
+	if err != nil {
+		x.log.Warn("attachments not read", "error", err)
+		return nil, x.stillborn(ctx, w, x.failure(codeAttachmentLost, "an attachment of the message is missing or damaged; send it again", event.CategoryPersistence))
+	}
+	x.attached = files
 	rt, err := x.seatUnlessCancelled(ctx)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, session.ErrFenced) || errors.Is(err, harness.ErrStaleLease) {
@@ -276,6 +285,11 @@ func (x *execution) failure(code, message string, category event.Category) event
 func (x *execution) noWorker(err error) event.RunError {
 	e := x.failure(codeWorkerNotStarted, "no worker could be started for the run", event.CategoryUnavailable)
 	e.Retryable = true
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrHash) {
+		e.Code, e.Category, e.Retryable = codeThreadLost, event.CategoryPersistence, false
+		e.Message = "the conversation's state is missing or damaged; clear the conversation to go on without it"
+		return e
+	}
 	if p, ok := problem.As(err); ok {
 		e.Message = p.Message
 		switch p.Code {
@@ -419,8 +433,10 @@ func (x *execution) startTurn(ctx context.Context, rt harness.Runtime, limit tim
 	if k := x.run.Continues; k != nil {
 		t.Resume = &harness.Resume{RunID: k.Run, InterruptID: k.Interrupt, Revision: k.Revision, Decision: k.Decision, Inherit: x.inherit}
 	}
-	if t.Files, err = x.files(ctx); err != nil {
-		return err
+	if t.Files = x.attached; t.Files == nil { // another engine has begun the run
+		if t.Files, err = x.files(ctx); err != nil {
+			return err
+		}
 	}
 	pause := 20 * time.Millisecond
 	for attempt := 1; ; attempt++ {

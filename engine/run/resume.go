@@ -113,6 +113,14 @@ func (c *Coordinator) resumable(ctx context.Context, r Run, req ResumeRequest) e
 	if err != nil {
 		return fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
 	}
+	if b.Active != nil && c.settled(ctx, b.Active.Run) {
+		if b, err = c.Sessions.Session(ctx, r.SessionID); err != nil {
+			return fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
+		}
+	}
+	if b.Active != nil && b.Pending != nil { // before the decision is written down: another one may still be taken
+		return refusal(busy(b.Active.Run))
+	}
 	if how := r.Interrupt.SettledIn(b); how != "" {
 		return interruptConflict(how)
 	}

@@ -27,6 +27,7 @@ type workers struct {
 	full      bool                 // no capacity
 	starts    int                  // workers started
 	turns     map[string]int       // turns begun, by run: more than one is a repeated side effect
+	takes     bool                 // the harness takes attachments
 	keeps     bool                 // the harness keeps native state
 	ended     func()               // called, where set, when the engine acknowledges the end of a turn
 }

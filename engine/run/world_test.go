@@ -79,8 +79,12 @@ func (w *world) Ready(context.Context, string) error { return w.ready }
 
 func (w *world) Descriptor(string) (harness.Descriptor, bool) {
 	d := harness.Descriptor{ID: "scripted", AdapterVersion: "1.0.0"}
+	d.Capabilities = map[harness.Capability]harness.Level{}
 	if w.host.keeps {
-		d.Capabilities = map[harness.Capability]harness.Level{harness.ThreadDurableCommit: harness.Native}
+		d.Capabilities[harness.ThreadDurableCommit] = harness.Native
+	}
+	if w.host.takes {
+		d.Capabilities[harness.InputDocuments] = harness.Native
 	}
 	return d, true
 }
