@@ -36,11 +36,10 @@ var (
 
 // Names of values that the engine keeps in its store.
 const (
-	// ValueLogIncarnation names the incarnation of the log. A store that was restored from a backup must get a new
-	// one, so that cursors of the lost future are refused instead of awaited.
-	ValueLogIncarnation = "log-incarnation"
-	// ValueIdentitySecret names the key of keyed identifiers (idempotency, sessions).
-	ValueIdentitySecret = "identity-secret"
+	// ValueIDSecret names the key of the digests that make identifiers (idempotency keys, conversations).
+	ValueIDSecret = "secret.ids"
+	// ValueBrokerSecret names the key that signs the capabilities of workers.
+	ValueBrokerSecret = "secret.broker"
 )
 
 // Values keeps a few small named values: secrets and marks that are made once and never change.

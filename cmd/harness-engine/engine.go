@@ -27,16 +27,11 @@ import (
 	"github.com/harness-engine/harness-engine/resolvers"
 	"github.com/harness-engine/harness-engine/sandbox"
 	"github.com/harness-engine/harness-engine/sandbox/process"
+	"github.com/harness-engine/harness-engine/store"
 	"github.com/harness-engine/harness-engine/store/files"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 	"github.com/harness-engine/harness-engine/transport"
 	"github.com/harness-engine/harness-engine/transport/auth"
-)
-
-// Names of the secrets in the store. Every engine on the store shares them.
-const (
-	secretIDs    = "secret.ids"    // keys the digests that make ids
-	secretBroker = "secret.broker" // signs the capabilities of workers
 )
 
 // engine is the assembled service.
@@ -128,7 +123,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	if err != nil {
 		return nil, err
 	}
-	ids, err := e.secret(ctx, secretIDs)
+	ids, err := e.secret(ctx, store.ValueIDSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +187,7 @@ func (e *engine) startAuthorization(ctx context.Context, c serveCmd) (*openfga.C
 
 // startBroker opens the door that workers call, with the model upstreams behind it.
 func (e *engine) startBroker(ctx context.Context, c serveCmd) (*broker.Signer, error) {
-	key, err := e.secret(ctx, secretBroker)
+	key, err := e.secret(ctx, store.ValueBrokerSecret)
 	if err != nil {
 		return nil, err
 	}

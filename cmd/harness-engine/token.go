@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/harness-engine/harness-engine/transport/auth"
@@ -15,6 +17,10 @@ type tokenCmd struct {
 }
 
 func (c tokenCmd) Run() error {
+	// A token of a new key would be good for no engine.
+	if _, err := os.Stat(filepath.Join(c.Data, fileTokenKey)); err != nil {
+		return fmt.Errorf("no engine has run with the data folder %s (start `harness-engine serve --dev --data %s` first): %w", c.Data, c.Data, err)
+	}
 	data, err := openDataFolder(c.Data)
 	if err != nil {
 		return err
