@@ -53,12 +53,12 @@ run: build ## Start the engine with its data in ./data and print the playground'
 
 .PHONY: test
 test: build ## Run every test (about ten minutes on two cores)
-	go test ./...
+	go test -timeout 30m ./...
 	cd worker/node && npm test --silent
 
 .PHONY: race
 race: build ## Run the Go tests under the race detector (needs a C compiler); not e2e, which runs built programs
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v /e2e)
+	CGO_ENABLED=1 go test -race -timeout 30m $$(go list ./... | grep -v /e2e)
 
 .PHONY: bench
 bench: build ## Measure beside a floor in the same run (minutes; go run ./bench -quick takes seconds); results in bench/results
