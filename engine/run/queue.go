@@ -10,7 +10,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/session"
 )
 
-// wait writes into the run document that admission put the run into the queue.
+// enqueued writes into the run document that admission put the run into the queue.
 func (c *Coordinator) enqueued(ctx context.Context, r Run, b session.Binding) (Run, error) {
 	return c.update(ctx, r.ID, func(r *Run) bool {
 		if r.Status != StatusAdmitting {
