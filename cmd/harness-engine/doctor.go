@@ -116,9 +116,9 @@ func reportJSON(w io.Writer, findings []finding) error {
 func report(w io.Writer, findings []finding) error {
 	var b strings.Builder
 	for _, f := range findings {
-		fmt.Fprintf(&b, "%-8s %-18s %s\n", f.Result, f.Check, f.Detail)
+		fmt.Fprintf(&b, "%-8s %-24s %s\n", f.Result, f.Check, f.Detail)
 		if f.Help != "" {
-			fmt.Fprintf(&b, "%-8s %-18s -> %s\n", "", "", f.Help)
+			fmt.Fprintf(&b, "%-8s %-24s -> %s\n", "", "", f.Help)
 		}
 	}
 	if healthy(findings) {
