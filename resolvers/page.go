@@ -41,7 +41,8 @@ func decodeCursor(list string, cursor *string, parts int) ([]string, error) {
 		return nil, bad
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(*cursor)
-	if err != nil {
+	// A cursor has one spelling: the decoder itself steps over line ends.
+	if err != nil || strings.ContainsAny(*cursor, "\r\n") {
 		return nil, bad
 	}
 	place := strings.Split(string(raw), "\x00")

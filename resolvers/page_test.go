@@ -64,6 +64,7 @@ func TestCursorsAreOfOneList(t *testing.T) {
 	for name, bad := range map[string]string{
 		"another list": encodeCursor("agents", "1700000000000", "run_1"), "too few parts": encodeCursor("runs", "1"),
 		"not base64": "§", "empty": "", "too long": string(make([]byte, 600)), "padded": c + "=",
+		"with a line end": c[:4] + "\n" + c[4:], "ends in a line end": c + "\r\n",
 	} {
 		if got, err := decodeCursor("runs", &bad, 2); err == nil {
 			t.Errorf("%s: taken as %v", name, got)
@@ -79,6 +80,7 @@ func TestCursorsAreOfOneList(t *testing.T) {
 func FuzzDecodeCursor(f *testing.F) {
 	f.Add(encodeCursor("runs", "1", "run_1"))
 	f.Add("")
+	f.Add("cnVucwAAcnKHJV\nucwA")
 	f.Fuzz(func(t *testing.T, s string) {
 		parts, err := decodeCursor("runs", &s, 2)
 		if err == nil && encodeCursor("runs", parts...) != s {
