@@ -38,6 +38,7 @@ type HostOptions struct {
 	Mark      string                   // names the sandbox in the environment of its processes
 	OrphanTTL time.Duration            // without any call or open stream; 0 means DefaultOrphanTTL
 	ParkedTTL time.Duration            // the same while an interrupted turn is parked; 0 means DefaultParkedTTL
+	Record    string                   // folder of records for tests, see RecordVariable; empty: nothing is recorded
 	Log       *slog.Logger
 }
 

@@ -36,6 +36,7 @@ type entry struct {
 type journal struct {
 	maxBytes int64
 	maxSteps int
+	record   *record // of every step, or nil
 
 	mu      sync.Mutex
 	entries []entry // floor+1 .. tail
@@ -93,11 +94,13 @@ func (j *journal) end(bodies ...[]byte) {
 		j.push(b)
 	}
 	j.ended = true
+	j.record.end()
 	j.changed()
 }
 
 func (j *journal) push(body []byte) {
 	j.tail++
+	j.record.step(j.tail, body)
 	j.entries = append(j.entries, entry{seq: j.tail, body: body})
 	j.bytes += int64(len(body)) + entryOverhead
 	j.changed()

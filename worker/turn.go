@@ -89,6 +89,10 @@ func (h *Host) StartTurn(c Caller, spec harness.Turn) error {
 		return err
 	}
 	h.interrupted = ""
+	t.journal.record = newRecord(h.o.Record, recordHead{
+		RunID: spec.RunID, Instance: h.instance,
+		SessionID: h.binding.SessionID, Epoch: h.binding.Epoch, SandboxGen: h.binding.SandboxGen,
+	}, h.o.Log)
 	h.runs[spec.RunID] = t
 	h.active = t
 	h.facade.allow(t.ctx, spec.Capability)

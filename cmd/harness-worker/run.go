@@ -61,7 +61,7 @@ func run(o options) error {
 	}
 	h, err := worker.NewHost(worker.HostOptions{
 		Drivers: drivers(o), Workspace: o.Workspace, State: o.State, Scratch: o.Scratch, Mark: o.Mark,
-		OrphanTTL: o.OrphanTTL, ParkedTTL: o.ParkedTTL, Log: log,
+		OrphanTTL: o.OrphanTTL, ParkedTTL: o.ParkedTTL, Record: os.Getenv(worker.RecordVariable), Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

@@ -127,6 +127,9 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	cmd := exec.Command(b.o.Worker, args...) // not CommandContext: the worker does not end with ctx
 	cmd.Dir = s.Dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.State, "LANG=C.UTF-8", "TMPDIR=" + temp}
+	if dir := os.Getenv(worker.RecordVariable); dir != "" { // tests only; harnesses do not get it
+		cmd.Env = append(cmd.Env, worker.RecordVariable+"="+dir)
+	}
 	cmd.Stdout, cmd.Stderr = crash, crash
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
