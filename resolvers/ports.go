@@ -69,8 +69,8 @@ type Hub interface {
 	Subscribe(runID string, after int64) *event.Subscription
 }
 
-// Feed follows the runs of a session; see run.SessionFeed.
-type Feed interface {
+// SessionFeed follows the runs of a session; see run.SessionFeed.
+type SessionFeed interface {
 	Subscribe(sessionID string, after run.SessionCursor) *run.SessionReader
 }
 

@@ -21,7 +21,7 @@ type Options struct {
 	Control  Control
 	Events   Events
 	Hub      Hub
-	Feed     Feed
+	Feed     SessionFeed
 	Changes  Changes
 	Files    Files // nil: messages have no attachments
 	Limits   Limits
