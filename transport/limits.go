@@ -16,7 +16,8 @@ type Limits struct {
 	InitTimeout       time.Duration // for connection_init; default 10 s
 	WriteTimeout      time.Duration // for one WebSocket message to a slow reader; default 10 s
 	PingInterval      time.Duration // of WebSockets, and of comments on event streams; default 10 s
-	MaxSockets        int           // WebSockets at once; default 10,000
+	MaxSockets        int           // streams at once, WebSockets and event streams; default 10,000
+	MaxCallerStreams  int           // of them one caller's; default 1,000
 	MaxSocketOps      int           // operations at once on one WebSocket; default 100
 	MaxQueryCache     int           // parsed documents kept; default 500
 	MaxCachedQuery    int           // longest document that is kept, bytes; default 16 KiB
@@ -50,6 +51,7 @@ func (l Limits) withDefaults() Limits {
 	wait(&l.WriteTimeout, 10*time.Second)
 	wait(&l.PingInterval, 10*time.Second)
 	count(&l.MaxSockets, 10_000)
+	count(&l.MaxCallerStreams, 1000)
 	count(&l.MaxSocketOps, 100)
 	count(&l.MaxQueryCache, 500)
 	count(&l.MaxCachedQuery, 16<<10)

@@ -50,6 +50,7 @@ type Server struct {
 	life    context.Context
 	end     context.CancelCauseFunc
 	sockets atomic.Int64
+	streams *quota
 }
 
 // errDraining is what a client sees whose stream ends with the engine.
@@ -71,6 +72,7 @@ func NewServer(o Options) (*Server, error) {
 		s.origins[origin] = true
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.streams = newQuota(s.limits.MaxSockets, s.limits.MaxCallerStreams)
 	s.checks = newReadiness(o.Checks, s.limits, s.logger)
 
 	mux := http.NewServeMux()

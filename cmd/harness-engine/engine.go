@@ -155,6 +155,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	}
 	e.edge, err = transport.NewServer(transport.Options{
 		API: api, Files: attachments, Authenticator: e.tokens, AllowedOrigins: c.AllowedOrigin, Playground: c.Playground, Logger: log,
+		Limits: transport.Limits{MaxSockets: c.MaxStreams, MaxCallerStreams: c.MaxCallerStreams},
 		Checks: []transport.Check{
 			{Name: "store", Check: func(context.Context) error { return e.admit() }},
 			{Name: "authorization", Check: fga.Ready},

@@ -40,6 +40,9 @@ type serveCmd struct {
 	IdleWorker        time.Duration `default:"10m" help:"How long a worker waits for the next turn of its conversation."`
 	InterruptDeadline time.Duration `default:"24h" help:"How long a person has to decide an interrupt of an agent that sets no limit."`
 
+	MaxStreams       int `default:"10000" help:"WebSockets and event streams that may be open at once."`
+	MaxCallerStreams int `default:"1000" help:"Of them those of one caller."`
+
 	FakeModel bool `help:"Answer all model calls with the built-in fake."`
 
 	OpenFGAURL   string `name:"openfga-url" help:"An OpenFGA server of yours; default: an embedded one."`
