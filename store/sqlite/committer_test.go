@@ -15,6 +15,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/store"
+	"github.com/harness-engine/harness-engine/store/sqlite/internal/faultdisk"
 	"github.com/harness-engine/harness-engine/store/storetest"
 )
 
@@ -170,15 +171,15 @@ func TestFailedGroupAcknowledgesNobody(t *testing.T) {
 // in the group are told the truth when the disk answers.
 func TestGivingUpDuringTheCommit(t *testing.T) {
 	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name})
+	s := openAt(t, Options{Path: newPath(t), vfs: d.Name})
 	if err := s.Append(t.Context(), chunkAt("run_1", 1)); err != nil {
 		t.Fatal(err)
 	}
 	s.committer.grace = time.Millisecond
 	syncing, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	hang := func(bool) int32 { once.Do(func() { close(syncing); <-release }); return lib.SQLITE_OK }
-	d.onSync.Store(&hang)
+	var hang faultdisk.Decide = func(bool) int32 { once.Do(func() { close(syncing); <-release }); return lib.SQLITE_OK }
+	d.OnSync.Store(&hang)
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error, 1)
 	go func() { results <- s.Append(ctx, chunkAt("run_1", 2)) }()

@@ -21,13 +21,19 @@ type disk struct {
 	folder  string
 	reserve int64       // bytes of the reserve file; 0 or less: none
 	full    atomic.Bool // the last write found no room, and there was not clearly more since
+	faults  *faults     // in tests, see faults_on.go
 }
 
 func newDisk(o Options) *disk {
 	return &disk{folder: filepath.Dir(o.Path), reserve: o.ReserveBytes}
 }
 
-func (d *disk) free() (int64, error) { return folder.Free(d.folder) }
+func (d *disk) free() (int64, error) {
+	if free, ok := d.faults.freeBytes(); ok {
+		return free, nil
+	}
+	return folder.Free(d.folder)
+}
 
 func (d *disk) reservePath() string { return filepath.Join(d.folder, reserveName) }
 

@@ -17,7 +17,7 @@ import (
 // written with the reserve's room.
 func TestFullDiskLeavesRoomForEndings(t *testing.T) {
 	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name, ReserveBytes: 1 << 20})
+	s := openAt(t, Options{Path: newPath(t), vfs: d.Name, ReserveBytes: 1 << 20})
 	ctx := t.Context()
 	r := run.Run{ID: "run_1", Rev: 1, Status: run.StatusRunning, Environment: "dev", Subject: "alice", SessionID: "ses_1", AgentID: "agt_1", CreatedAt: time.Unix(1, 0)}
 	if err := errors.Join(s.Append(ctx, chunkAt("run_1", 1)), s.InsertRun(ctx, r)); err != nil {
@@ -27,7 +27,7 @@ func TestFullDiskLeavesRoomForEndings(t *testing.T) {
 	if st, err := os.Stat(reserve); err != nil || st.Size() != 1<<20 {
 		t.Fatalf("the reserve: %v", err)
 	}
-	d.fill(func() bool { _, err := os.Stat(reserve); return err == nil })
+	d.Fill(func() bool { _, err := os.Stat(reserve); return err == nil })
 	if err := s.Append(ctx, chunkAt("run_1", 2)); !errors.Is(err, event.ErrDiskFull) {
 		t.Fatalf("ordinary work on a full disk: %v", err)
 	}
@@ -43,7 +43,7 @@ func TestFullDiskLeavesRoomForEndings(t *testing.T) {
 	if s.Err() != nil {
 		t.Errorf("a full disk is no failure of the store: %v", s.Err())
 	}
-	d.heal()
+	d.Heal()
 	if err := s.Append(ctx, chunkAt("run_2", 1)); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
@@ -59,14 +59,14 @@ func TestFullDiskLeavesRoomForEndings(t *testing.T) {
 // and room is enough to go on.
 func TestOpenOnAFullDisk(t *testing.T) {
 	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name, ReserveBytes: 1 << 20})
+	s := openAt(t, Options{Path: newPath(t), vfs: d.Name, ReserveBytes: 1 << 20})
 	ctx := t.Context()
 	for first := int64(1); first <= 20; first++ {
 		if err := s.Append(ctx, chunkAt("run_1", first)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.fill(func() bool { return true })
+	d.Fill(func() bool { return true })
 	_ = s.Close() // cannot checkpoint: the log stays
 	s = openAt(t, s.opts)
 	if cs, err := s.Read(ctx, "run_1", 0, 100); err != nil || len(cs) != 20 {
@@ -78,7 +78,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	if err := s.Append(ctx, chunkAt("run_1", 21)); !errors.Is(err, event.ErrDiskFull) {
 		t.Errorf("append: %v", err)
 	}
-	d.heal()
+	d.Heal()
 	if err := s.Append(ctx, chunkAt("run_1", 21)); err != nil {
 		t.Errorf("append with room: %v", err)
 	}

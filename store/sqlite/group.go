@@ -76,6 +76,9 @@ func refuseOrdinary(group []*write, err error) []*write {
 // durable; otherwise an error that holds for all of them: errUnknown (wrapped) where the disk's content is unknown,
 // anything else where nothing was written. It uses a context of its own, so that no caller can end it half-way.
 func (c *committer) attempt(group []*write) ([]error, error) {
+	if err := c.disk.faults.begin(); err != nil {
+		return nil, c.failed("begin", err)
+	}
 	if err := c.tx.exec1(beginImmediate); err != nil {
 		return nil, c.failed("begin", err)
 	}
@@ -91,11 +94,12 @@ func (c *committer) attempt(group []*write) ([]error, error) {
 			grown += int64(w.bytes) + frameBytes
 		}
 	}
+	c.disk.faults.hold()
 	if err := c.tx.exec1(commitGroup); err != nil {
 		return nil, c.rollback("commit", err)
 	}
 	c.grown(grown)
-	return verdicts, nil
+	return verdicts, c.disk.faults.answer()
 }
 
 // rollback ends a transaction that failed in the step, and judges what the failure means.

@@ -11,21 +11,22 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/store/sqlite/internal/faultdisk"
 )
 
 func TestPoison(t *testing.T) {
 	for name, test := range map[string]struct {
-		arm     func(d *faultDisk)
+		arm     func(d *faultdisk.Disk)
 		unknown bool
 	}{
-		"sync of the log fails":     {func(d *faultDisk) { d.failCommit(true) }, true},
-		"write of the log fails":    {func(d *faultDisk) { d.failCommit(false) }, true},
-		"checkpoint fails to write": {func(d *faultDisk) { d.onWrite.Store(once(false, lib.SQLITE_IOERR_WRITE)) }, false},
-		"checkpoint fails to sync":  {func(d *faultDisk) { d.onSync.Store(once(false, lib.SQLITE_IOERR_FSYNC)) }, false},
+		"sync of the log fails":     {func(d *faultdisk.Disk) { d.FailCommit(true) }, true},
+		"write of the log fails":    {func(d *faultdisk.Disk) { d.FailCommit(false) }, true},
+		"checkpoint fails to write": {func(d *faultdisk.Disk) { d.OnWrite.Store(faultdisk.Once(false, lib.SQLITE_IOERR_WRITE)) }, false},
+		"checkpoint fails to sync":  {func(d *faultdisk.Disk) { d.OnSync.Store(faultdisk.Once(false, lib.SQLITE_IOERR_FSYNC)) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newFaultDisk(t)
-			s := openAt(t, Options{Path: newPath(t), vfs: d.name})
+			s := openAt(t, Options{Path: newPath(t), vfs: d.Name})
 			ctx := t.Context()
 			if err := s.Append(ctx, chunkAt("run_1", 1)); err != nil {
 				t.Fatal(err)
@@ -53,8 +54,8 @@ func TestPoison(t *testing.T) {
 				t.Errorf("a write that was never begun is called unknown: %v", err)
 			}
 			_ = s.Close()
-			d.heal()
-			again := openAt(t, Options{Path: s.opts.Path, vfs: d.name})
+			d.Heal()
+			again := openAt(t, Options{Path: s.opts.Path, vfs: d.Name})
 			if cs, err := again.Read(ctx, "run_1", 0, 10); err != nil || len(cs) == 0 {
 				t.Errorf("what was acknowledged is gone: %d chunks, %v", len(cs), err)
 			}
@@ -65,7 +66,7 @@ func TestPoison(t *testing.T) {
 // TestPoisonAnswersEverybody fails a commit while many wait: nobody waits for ever, and nobody is told success.
 func TestPoisonAnswersEverybody(t *testing.T) {
 	d := newFaultDisk(t)
-	s := openAt(t, Options{Path: newPath(t), vfs: d.name})
+	s := openAt(t, Options{Path: newPath(t), vfs: d.Name})
 	if err := s.Append(t.Context(), chunkAt("run_0", 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -81,15 +82,15 @@ func TestPoisonAnswersEverybody(t *testing.T) {
 					return
 				}
 				if acked.Add(1) == 500 {
-					d.failCommit(true)
+					d.FailCommit(true)
 				}
 			}
 		})
 	}
 	group.Wait()
 	_ = s.Close()
-	d.heal()
-	again := openAt(t, Options{Path: s.opts.Path, vfs: d.name})
+	d.Heal()
+	again := openAt(t, Options{Path: s.opts.Path, vfs: d.Name})
 	stored := int64(0)
 	for i := range 64 {
 		cs, err := again.Read(t.Context(), fmt.Sprintf("run_a%d", i), 0, 10_000)

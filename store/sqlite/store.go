@@ -133,6 +133,10 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	begun := time.Now()
+	causes, err := loadFaults(&o)
+	if err != nil {
+		return nil, err
+	}
 	if s.writer, err = connect(o.Path, o.vfs, writerCache, 1); err != nil {
 		return nil, err
 	}
@@ -141,6 +145,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		return nil, foreign(fmt.Errorf("failed to connect: %w", err))
 	}
 	s.disk = newDisk(o)
+	s.disk.faults = causes
 	applied, cramped, err := prepareDatabase(ctx, conn, o.Path, s.disk)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/harness-engine/harness-engine/store/sqlite/internal/faultdisk"
 	"github.com/harness-engine/harness-engine/store/storetest"
 )
 
@@ -21,20 +22,20 @@ func TestMain(m *testing.M) {
 var quiet = slog.New(slog.DiscardHandler)
 
 // stores names the store by the ports that it implements.
-func stores(s *Store, d *faultDisk) storetest.Stores {
+func stores(s *Store, d *faultdisk.Disk) storetest.Stores {
 	out := storetest.Stores{Log: s, Sessions: s, Runs: s, Agents: s, Files: s, Values: s}
 	if s == nil || d == nil {
 		return out
 	}
 	out.Location, out.Close = s.opts.Path, s.Close
 	out.Reopen = func(t *testing.T) storetest.Stores {
-		d.heal()
-		return stores(openAt(t, Options{Path: s.opts.Path, vfs: d.name}), d)
+		d.Heal()
+		return stores(openAt(t, Options{Path: s.opts.Path, vfs: d.Name}), d)
 	}
 	out.Faults = storetest.Faults{
-		FailCommit: d.failCommit,
-		FillDisk:   func() { d.fill(func() bool { return true }) },
-		FreeDisk:   d.heal,
+		FailCommit: d.FailCommit,
+		FillDisk:   func() { d.Fill(func() bool { return true }) },
+		FreeDisk:   d.Heal,
 	}
 	return out
 }
@@ -65,6 +66,6 @@ func newPath(t *testing.T) string {
 func TestSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Stores {
 		d := newFaultDisk(t)
-		return stores(openAt(t, Options{Path: newPath(t), vfs: d.name}), d)
+		return stores(openAt(t, Options{Path: newPath(t), vfs: d.Name}), d)
 	})
 }
