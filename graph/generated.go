@@ -139,6 +139,11 @@ type ComplexityRoot struct {
 		RetryAfterSeconds func(childComplexity int) int
 	}
 
+	CatalogRevision struct {
+		ChangedAt func(childComplexity int) int
+		Revision  func(childComplexity int) int
+	}
+
 	Decision struct {
 		Calls     func(childComplexity int) int
 		Form      func(childComplexity int) int
@@ -594,6 +599,7 @@ type ComplexityRoot struct {
 	}
 
 	Subscription struct {
+		CatalogChanged func(childComplexity int) int
 		RunEvents      func(childComplexity int, runID string, after int64) int
 		SessionChanged func(childComplexity int) int
 		SessionEvents  func(childComplexity int, sessionID string, after *string) int
@@ -859,6 +865,7 @@ type SubscriptionResolver interface {
 	RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error)
 	SessionEvents(ctx context.Context, sessionID string, after *string) (<-chan *model.SessionEventBatch, error)
 	SessionChanged(ctx context.Context) (<-chan *model.Session, error)
+	CatalogChanged(ctx context.Context) (<-chan *model.CatalogRevision, error)
 }
 type ToolApprovalInterruptResolver interface {
 	Run(ctx context.Context, obj *model.ToolApprovalInterrupt) (*model.Run, error)
@@ -1232,6 +1239,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.CapacityExhausted.RetryAfterSeconds(childComplexity), true
+
+	case "CatalogRevision.changedAt":
+		if e.ComplexityRoot.CatalogRevision.ChangedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CatalogRevision.ChangedAt(childComplexity), true
+	case "CatalogRevision.revision":
+		if e.ComplexityRoot.CatalogRevision.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CatalogRevision.Revision(childComplexity), true
 
 	case "Decision.calls":
 		if e.ComplexityRoot.Decision.Calls == nil {
@@ -3125,6 +3145,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.StartRunSuccess.Run(childComplexity), true
 
+	case "Subscription.catalogChanged":
+		if e.ComplexityRoot.Subscription.CatalogChanged == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Subscription.CatalogChanged(childComplexity), true
 	case "Subscription.runEvents":
 		if e.ComplexityRoot.Subscription.RunEvents == nil {
 			break
@@ -4266,6 +4292,12 @@ type Subscription {
   what there was before is not told. It does not complete by itself.
   """
   sessionChanged: Session! @authz(relation: "can_list", type: PLATFORM)
+  """
+  The catalog as it is, at once, and then whenever what ` + "`" + `harnesses` + "`" + ` shows of it changes: revision, availability,
+  certification, whether a harness is enabled, and the version found. Read ` + "`" + `harnesses` + "`" + ` again with each delivery; changes in
+  quick succession may come as one. It does not complete by itself.
+  """
+  catalogChanged: CatalogRevision! @authz(relation: "can_list", type: PLATFORM)
 }
 
 "Who asks."
@@ -4281,6 +4313,14 @@ type Viewer {
 }
 
 # ---------------------------------------------------------------------------------------------------- harnesses
+
+"The catalog as it was found at a moment."
+type CatalogRevision {
+  "As ` + "`" + `catalogRevision` + "`" + ` of Query: digest of everything that can change a validation. It stays when only health changes."
+  revision: String!
+  "When the engine that answers found the catalog so."
+  changedAt: DateTime!
+}
 
 "What agents run on, as the catalog knows it."
 type Harness {
@@ -6111,6 +6151,16 @@ func (ec *executionContext) childFields_CallDecision(ctx context.Context, field 
 		return ec.fieldContext_CallDecision_message(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type CallDecision", field.Name)
+}
+
+func (ec *executionContext) childFields_CatalogRevision(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "revision":
+		return ec.fieldContext_CatalogRevision_revision(ctx, field)
+	case "changedAt":
+		return ec.fieldContext_CatalogRevision_changedAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CatalogRevision", field.Name)
 }
 
 func (ec *executionContext) childFields_Decision(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -8845,6 +8895,52 @@ func (ec *executionContext) _CapacityExhausted_retryAfterSeconds(ctx context.Con
 }
 func (ec *executionContext) fieldContext_CapacityExhausted_retryAfterSeconds(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("CapacityExhausted", field, false, false, "Int")
+}
+
+func (ec *executionContext) _CatalogRevision_revision(ctx context.Context, field graphql.CollectedField, obj *model.CatalogRevision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CatalogRevision_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CatalogRevision_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CatalogRevision", field, false, false, "String")
+}
+
+func (ec *executionContext) _CatalogRevision_changedAt(ctx context.Context, field graphql.CollectedField, obj *model.CatalogRevision) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CatalogRevision_changedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ChangedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNDateTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CatalogRevision_changedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CatalogRevision", field, false, false, "DateTime")
 }
 
 func (ec *executionContext) _Decision_interrupt(ctx context.Context, field graphql.CollectedField, obj *model.Decision) (ret graphql.Marshaler) {
@@ -17578,6 +17674,61 @@ func (ec *executionContext) fieldContext_Subscription_sessionChanged(_ context.C
 	return fc, nil
 }
 
+func (ec *executionContext) _Subscription_catalogChanged(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_catalogChanged(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Subscription().CatalogChanged(ctx)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				relation, err := ec.unmarshalNString2string(ctx, "can_list")
+				if err != nil {
+					var zeroVal *model.CatalogRevision
+					return zeroVal, err
+				}
+				typeArg, err := ec.unmarshalNAuthzType2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐAuthzType(ctx, "PLATFORM")
+				if err != nil {
+					var zeroVal *model.CatalogRevision
+					return zeroVal, err
+				}
+				if ec.Directives.Authz == nil {
+					var zeroVal *model.CatalogRevision
+					return zeroVal, errors.New("directive authz is not implemented")
+				}
+				return ec.Directives.Authz(ctx, nil, directive0, relation, typeArg, nil, nil, nil)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *model.CatalogRevision) graphql.Marshaler {
+			return ec.marshalNCatalogRevision2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCatalogRevision(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_catalogChanged(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CatalogRevision(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _SupplyChain_packages(ctx context.Context, field graphql.CollectedField, obj *model.SupplyChain) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -23647,6 +23798,44 @@ func (ec *executionContext) _CapacityExhausted(ctx context.Context, sel ast.Sele
 	return out
 }
 
+var catalogRevisionImplementors = []string{"CatalogRevision"}
+
+func (ec *executionContext) _CatalogRevision(ctx context.Context, sel ast.SelectionSet, obj *model.CatalogRevision) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, catalogRevisionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CatalogRevision")
+		case "revision":
+			out.Values[i] = ec._CatalogRevision_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "changedAt":
+			out.Values[i] = ec._CatalogRevision_changedAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var decisionImplementors = []string{"Decision"}
 
 func (ec *executionContext) _Decision(ctx context.Context, sel ast.SelectionSet, obj *model.Decision) graphql.Marshaler {
@@ -26709,6 +26898,8 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 		return ec._Subscription_sessionEvents(ctx, fields[0])
 	case "sessionChanged":
 		return ec._Subscription_sessionChanged(ctx, fields[0])
+	case "catalogChanged":
+		return ec._Subscription_catalogChanged(ctx, fields[0])
 	default:
 		panic("unknown field " + strconv.Quote(fields[0].Name))
 	}
@@ -28502,6 +28693,14 @@ func (ec *executionContext) unmarshalNCapabilityLevel2githubᚗcomᚋharnessᚑe
 
 func (ec *executionContext) marshalNCapabilityLevel2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCapabilityLevel(ctx context.Context, sel ast.SelectionSet, v model.CapabilityLevel) graphql.Marshaler {
 	return v
+}
+
+func (ec *executionContext) marshalNCatalogRevision2ᚖgithubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCatalogRevision(ctx context.Context, sel ast.SelectionSet, v *model.CatalogRevision) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "CatalogRevision!")
+		return graphql.Null
+	}
+	return ec._CatalogRevision(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalNCertification2githubᚗcomᚋharnessᚑengineᚋharnessᚑengineᚋgraphᚋmodelᚐCertification(ctx context.Context, v any) (model.Certification, error) {

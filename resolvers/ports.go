@@ -35,6 +35,7 @@ type Catalog interface {
 	Entries() []catalog.Entry
 	Entry(harnessID string) (catalog.Entry, bool)
 	Revision() string
+	Latest() (catalog.Change, <-chan struct{})
 }
 
 // Sessions reads binding documents; see session.Store.

@@ -77,6 +77,8 @@ type Catalog struct {
 	mu      sync.RWMutex
 	entries map[string]Entry
 	overall string
+	latest  Change
+	changed chan struct{} // closed with the change behind latest
 }
 
 // New registers the adapters and probes them once. A descriptor that breaks its contract is an error: it is a mistake
@@ -182,11 +184,7 @@ func (c *Catalog) Refresh(ctx context.Context) {
 		e.Revision = entryRevision(e, c.policy)
 		entries[c.ids[i]] = e
 	}
-	overall := overallRevision(entries)
-	c.mu.Lock()
-	before := c.entries
-	c.entries, c.overall = entries, overall
-	c.mu.Unlock()
+	before := c.replace(entries)
 	for id, e := range entries {
 		if old, ok := before[id]; !ok || old.Availability != e.Availability {
 			c.logger.InfoContext(ctx, "harness", "id", id, "availability", e.Availability, "enabled", e.Enabled, "detail", e.Detail)

@@ -242,6 +242,14 @@ func (CapacityExhausted) IsProblem() {}
 
 func (CapacityExhausted) IsResumeRunResult() {}
 
+// The catalog as it was found at a moment.
+type CatalogRevision struct {
+	// As `catalogRevision` of Query: digest of everything that can change a validation. It stays when only health changes.
+	Revision string `json:"revision"`
+	// When the engine that answers found the catalog so.
+	ChangedAt time.Time `json:"changedAt"`
+}
+
 // What became of an interrupt.
 type Decision struct {
 	// The question, and how it was settled.
