@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/run"
 )
 
 // CheckKey refuses a key part that is empty, longer than MaxKeyBytes, not UTF-8, or that holds control characters.
@@ -114,6 +115,19 @@ func CheckRead(runID string, after int64, maxEvents int) error {
 		return fmt.Errorf("%w: after is %d, it must not be negative", ErrInvalid, after)
 	case maxEvents < 1 || maxEvents > MaxReadEvents:
 		return fmt.Errorf("%w: maxEvents is %d, it must be 1 to %d", ErrInvalid, maxEvents, MaxReadEvents)
+	}
+	return nil
+}
+
+// CheckExpiry refuses a mark of retention that may not be there: of a run that has not ended, or beyond its log.
+func CheckExpiry(r run.Run) error {
+	switch {
+	case r.ExpiredThrough < 0 || r.ExpiredThrough > r.LastSequence:
+		return fmt.Errorf("%w: expiredThrough is %d, it must be 0 to %d, the log's last sequence", ErrInvalid, r.ExpiredThrough, r.LastSequence)
+	case r.ExpiredThrough > 0 && !r.Status.Ended():
+		return fmt.Errorf("%w: expiredThrough is %d, but the run has not ended", ErrInvalid, r.ExpiredThrough)
+	case r.Pruned && r.ExpiredThrough == 0:
+		return fmt.Errorf("%w: pruned, but nothing has expired", ErrInvalid)
 	}
 	return nil
 }

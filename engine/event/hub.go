@@ -183,6 +183,11 @@ func (h *Hub) refresh(ctx context.Context, t *topic) error {
 		t.advance(0, false)
 		return nil
 	}
+	var gone *ExpiredError
+	if errors.As(err, &gone) { // of an ended run: nothing is left to read
+		t.advance(gone.Through, true)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,11 @@ type Run struct {
 	CreatedAt       time.Time           `json:"createdAt"`
 	StartedAt       *time.Time          `json:"startedAt,omitempty"`
 	EndedAt         *time.Time          `json:"endedAt,omitempty"`
+
+	// ExpiredThrough is the last sequence that retention took from the log; 0: none. It is set on an ended run before any
+	// chunk is removed, never beyond LastSequence, and never goes back. Pruned says that the chunks are gone, too.
+	ExpiredThrough int64 `json:"expiredThrough,omitempty"`
+	Pruned         bool  `json:"pruned,omitempty"`
 }
 
 // Input is what the user said.

@@ -15,10 +15,15 @@ const (
 	chunkColumns = "run, first, last, session, gen, writer, terminal, cursors, facts, sha256, body"
 
 	insertChunk = "INSERT INTO chunks (" + chunkColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-	getChunk    = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? AND first = ?"
-	tailChunk   = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? ORDER BY first DESC LIMIT 1"
+	getChunk    = "SELECT " + shownColumns + " FROM chunks WHERE run = ?1 AND first = ?2"
+	tailChunk   = "SELECT " + shownColumns + " FROM chunks WHERE run = ?1 ORDER BY first DESC LIMIT 1"
 	// A chunk with last > after starts above after - MaxChunkEvents: the key bounds the search from both sides.
-	readChunks = "SELECT " + chunkColumns + " FROM chunks WHERE run = ? AND first > ? AND last > ? ORDER BY first LIMIT ?"
+	readChunks = "SELECT " + shownColumns + " FROM chunks WHERE run = ?1 AND first > ?2 AND last > ?3 ORDER BY first LIMIT ?4"
+
+	// How far the run's log has expired comes with each row, from the same snapshot. A read that finds no row asks
+	// afterwards: the mark is set before anything is removed, so whoever missed a chunk sees the mark.
+	expiredOf    = "SELECT expired FROM runs WHERE id = ?1"
+	shownColumns = chunkColumns + ", coalesce((" + expiredOf + "), 0)"
 )
 
 // Append implements event.Log.
@@ -58,27 +63,50 @@ func (s *Store) Append(ctx context.Context, c event.Chunk) error {
 
 // Get implements event.Log.
 func (s *Store) Get(ctx context.Context, runID string, first int64) (event.Chunk, error) {
-	return s.oneChunk(ctx, getChunk, runID, first)
+	c, expired, err := s.oneChunk(ctx, getChunk, runID, first)
+	if expired >= first && expired > 0 && (err == nil || errors.Is(err, event.ErrEmpty)) {
+		return event.Chunk{}, event.Expired(runID, expired)
+	}
+	return c, err
 }
 
 // Tail implements event.Log.
 func (s *Store) Tail(ctx context.Context, runID string) (event.Chunk, error) {
-	return s.oneChunk(ctx, tailChunk, runID)
+	c, expired, err := s.oneChunk(ctx, tailChunk, runID)
+	if expired >= c.Last && expired > 0 && (err == nil || errors.Is(err, event.ErrEmpty)) {
+		return event.Chunk{}, event.Expired(runID, expired)
+	}
+	return c, err
 }
 
-func (s *Store) oneChunk(ctx context.Context, query string, args ...any) (event.Chunk, error) {
+// oneChunk also returns how far the run's log has expired.
+func (s *Store) oneChunk(ctx context.Context, query, runID string, args ...any) (event.Chunk, int64, error) {
 	st, err := s.query(ctx, query)
 	if err != nil {
-		return event.Chunk{}, err
+		return event.Chunk{}, 0, err
 	}
-	c, err := scanChunk(st.QueryRowContext(ctx, args...))
+	c, expired, err := scanChunk(st.QueryRowContext(ctx, append([]any{runID}, args...)...))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return c, event.ErrEmpty
+		if expired, err = s.expired(ctx, runID); err == nil {
+			err = event.ErrEmpty
+		}
 	case err != nil:
-		return c, fmt.Errorf("failed to read chunk of run %v: %w", args[0], err)
+		err = fmt.Errorf("failed to read chunk of run %s: %w", runID, err)
 	}
-	return c, nil
+	return c, expired, err
+}
+
+// expired is how far the run's log has expired; 0 where it has not, or there is no such run.
+func (s *Store) expired(ctx context.Context, runID string) (through int64, err error) {
+	st, err := s.query(ctx, expiredOf)
+	if err == nil {
+		err = st.QueryRowContext(ctx, runID).Scan(&through)
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, fmt.Errorf("failed to read how far run %s has expired: %w", runID, err)
+	}
+	return through, nil
 }
 
 // Read implements event.Log. It also stops before the chunks hold more than store.MaxReadBytes.
@@ -103,9 +131,12 @@ func (s *Store) Read(ctx context.Context, runID string, after int64, maxEvents i
 	var out []event.Chunk
 	events, bytes := int64(0), 0
 	for rows.Next() {
-		c, err := scanChunk(rows)
+		c, expired, err := scanChunk(rows)
 		if err != nil {
 			return nil, err
+		}
+		if after < expired {
+			return nil, event.Expired(runID, expired)
 		}
 		events, bytes = events+c.Last-c.First+1, bytes+len(c.Body)
 		if len(out) > 0 && (events > int64(maxEvents) || bytes > store.MaxReadBytes) {
@@ -113,17 +144,24 @@ func (s *Store) Read(ctx context.Context, runID string, after int64, maxEvents i
 		}
 		out = append(out, c)
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil || len(out) > 0 {
+		return out, err
+	}
+	through, err := s.expired(ctx, runID)
+	if err == nil && after < through {
+		err = event.Expired(runID, through)
+	}
+	return nil, err
 }
 
 type scanner interface{ Scan(into ...any) error }
 
-func scanChunk(row scanner) (c event.Chunk, err error) {
+func scanChunk(row scanner) (c event.Chunk, expired int64, err error) {
 	var cursors, facts sql.NullString
 	var sum []byte
-	err = row.Scan(&c.RunID, &c.First, &c.Last, &c.SessionID, &c.Gen, &c.Writer, &c.Terminal, &cursors, &facts, &sum, &c.Body)
+	err = row.Scan(&c.RunID, &c.First, &c.Last, &c.SessionID, &c.Gen, &c.Writer, &c.Terminal, &cursors, &facts, &sum, &c.Body, &expired)
 	if err != nil {
-		return event.Chunk{}, err
+		return event.Chunk{}, 0, err
 	}
 	copy(c.SHA256[:], sum)
 	if cursors.Valid {
@@ -133,9 +171,9 @@ func scanChunk(row scanner) (c event.Chunk, err error) {
 		err = errors.Join(err, json.Unmarshal([]byte(facts.String), &c.Facts))
 	}
 	if err != nil {
-		return event.Chunk{}, fmt.Errorf("chunk %s/%d is damaged: %w", c.RunID, c.First, err)
+		return event.Chunk{}, 0, fmt.Errorf("chunk %s/%d is damaged: %w", c.RunID, c.First, err)
 	}
-	return c, nil
+	return c, expired, nil
 }
 
 // encodeMeta keeps the difference between no map and an empty map, since the chunk's hash may know it.

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	insertRun = `INSERT INTO runs (rev, environment, subject, session, epoch, ord, agent, status, listed, ended, created, body, id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertRun = `INSERT INTO runs (rev, environment, subject, session, epoch, ord, agent, status, listed, ended, created, ended_at,
+		expired, pruning, body, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	updateRun = `UPDATE runs SET rev = ?, environment = ?, subject = ?, session = ?, epoch = ?, ord = ?, agent = ?, status = ?,
-		listed = ?, ended = ?, created = ?, body = ? WHERE id = ? AND rev = ?`
+		listed = ?, ended = ?, created = ?, ended_at = ?, expired = ?, pruning = ?, body = ? WHERE id = ? AND rev = ?`
 	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
 	getRun         = "SELECT body FROM runs WHERE id = ?"
 	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
@@ -28,6 +28,14 @@ func checkRun(r run.Run) error {
 	if err != nil {
 		return err
 	}
+	if err := store.CheckExpiry(r); err != nil {
+		return err
+	}
+	if r.EndedAt != nil {
+		if err := store.CheckTime("endedAt", *r.EndedAt); err != nil {
+			return err
+		}
+	}
 	return store.CheckTime("createdAt", r.CreatedAt)
 }
 
@@ -36,8 +44,12 @@ func isListed(s run.Status) bool { return s != run.StatusAdmitting && s != run.S
 
 // runColumns are the arguments of insertRun and the first of updateRun.
 func runColumns(r run.Run, body []byte) []any {
+	endedAt := int64(0)
+	if r.EndedAt != nil {
+		endedAt = r.EndedAt.UnixNano()
+	}
 	return []any{r.Rev, r.Environment, r.Subject, r.SessionID, r.Epoch, r.Ord, r.AgentID, string(r.Status),
-		isListed(r.Status), r.Status.Ended(), r.CreatedAt.UnixNano(), string(body), r.ID}
+		isListed(r.Status), r.Status.Ended(), r.CreatedAt.UnixNano(), endedAt, r.ExpiredThrough, r.ExpiredThrough > 0 && !r.Pruned, string(body), r.ID}
 }
 
 // InsertRun implements run.Store.

@@ -89,6 +89,7 @@ func documentsEveryField(t *testing.T, s Stores) {
 	ctx := t.Context()
 	b, r, a, v, f := filled[session.Binding](), filled[run.Run](), filled[agent.Agent](), filled[agent.Version](), filled[file.Attachment]()
 	b.Rev, r.Rev, a.Rev = 1, 1, 1
+	r.Status = run.StatusFinished // the one that goes with the mark of retention
 	noError(t, errors.Join(s.Sessions.InsertSession(ctx, b), s.Runs.InsertRun(ctx, r), s.Agents.InsertAgent(ctx, a),
 		s.Agents.InsertVersion(ctx, v), s.Files.InsertAttachment(ctx, f)))
 	for range 2 {

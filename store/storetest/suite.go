@@ -14,6 +14,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/file"
+	"github.com/harness-engine/harness-engine/engine/retention"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/store"
@@ -27,6 +28,8 @@ type Stores struct {
 	Agents   agent.Store
 	Files    file.Store
 	Values   store.Values
+
+	Retention retention.Store
 
 	// Location is where the data is: whatever the opener given to Main needs to open the same data again.
 	Location string
@@ -82,6 +85,10 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"log/one key, many writers", logOneKey},
 		{"log/limits", logLimits},
 		{"log/giving up", logGivingUp},
+		{"log/expired", logExpired},
+		{"log/expires while it is read", expireWhileRead},
+		{"log/prune bounds", pruneBounds},
+		{"runs/retention listings", retentionListings},
 		{"fence/stale writer", fenceStaleWriter},
 		{"fence/race", fenceRace},
 		{"fence/real writers", fenceRealWriters},
