@@ -145,6 +145,11 @@ func fill(r io.Reader, p []byte) (n int, err error) {
 func (s *Store) settle(unfinished string, p place, hash string) error {
 	s.places.RLock()
 	defer s.places.RUnlock()
+	leave, err := s.useFolders()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	target := p.folder(hash)
 	if err := s.makeFolders(target); err != nil {
 		return err

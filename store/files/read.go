@@ -116,6 +116,11 @@ func (s *Store) removeEmpty(path string) {
 	}
 	s.places.Lock()
 	defer s.places.Unlock()
+	leave, err := s.removeFolders()
+	if err != nil {
+		return
+	}
+	defer leave()
 	if os.Remove(path) == nil { // it is refused when something is in it again
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -2,8 +2,8 @@
 //
 // A blob is written to a file of its own in the folder unfinished.new, synced, and only then renamed to its name, whose folder
 // is synced before Put returns. So a name is never seen with less than its whole content, and what was acknowledged is
-// there after a crash. What a crash leaves in unfinished.new is removed when the store is opened; a lock makes sure that no other
-// process still writes it.
+// there after a crash. Several processes of one host may have the folder open. What a crash leaves in unfinished.new is
+// removed by the next that opens it alone.
 //
 // The name of a blob is its hash, and reading it to its end proves it: a blob that the disk has damaged is refused, and
 // storing the content again repairs it.
@@ -25,18 +25,19 @@ import (
 	"github.com/harness-engine/harness-engine/store/internal/folder"
 )
 
-// ErrLocked: another process has the folder open.
+// ErrLocked: another process has the folder to itself.
 var ErrLocked = errors.New("files: folder is in use by another engine")
 
 // Names inside the folder that no space has, because of their dots.
 const (
-	lockName = "files.lock"
-	newName  = "unfinished.new"
+	lockName  = "files.lock"
+	roundName = "folders.lock"
+	newName   = "unfinished.new"
 )
 
 // Options of Open. Zero values mean the defaults.
 type Options struct {
-	// Folder of the blobs, for instance data/blobs. It is made when it is missing and is locked against a second engine.
+	// Folder of the blobs, for instance data/blobs. It is made when it is missing.
 	Folder string
 	Logger *slog.Logger // default: slog.Default()
 	// MinFreeBytes is the free disk space that Put leaves to others, so that a database on the same disk can still
@@ -66,12 +67,13 @@ type Store struct {
 	places sync.RWMutex
 	mu     sync.Mutex
 	known  map[string]bool // folders whose name is durable
+	round  int64           // of removals, in which known was true
 }
 
 var _ blob.Store = (*Store)(nil)
 
 // Open opens or makes the folder and removes what a crash has left half written. It fails with ErrLocked (wrapped) when
-// another process has it open. ctx bounds the opening only.
+// another process has it to itself. ctx bounds the opening only.
 func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.Folder == "" {
 		return nil, fmt.Errorf("%w: folder of the blobs is empty", store.ErrInvalid)
@@ -94,15 +96,17 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := folder.Make(root); err != nil {
 		return nil, err
 	}
-	if s.lock, err = folder.Lock(root, lockName); errors.Is(err, folder.ErrHeld) {
-		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
-	} else if err != nil {
-		return nil, err
+	swept := 0
+	s.lock, err = folder.Share(ctx, root, lockName, func(sole bool) (err error) {
+		if err := folder.Make(filepath.Join(root, newName)); err != nil || !sole {
+			return err
+		}
+		swept, err = s.sweep(ctx)
+		return err
+	})
+	if errors.Is(err, folder.ErrHeld) {
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
 	}
-	if err := folder.Make(filepath.Join(root, newName)); err != nil {
-		return nil, err
-	}
-	swept, err := s.sweep(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func chunkAt(runID string, first int64) event.Chunk {
 }
 
 // idle makes a committer whose loop does not run.
-func idle() *committer { return newCommitter(nil, &disk{}, quiet) }
+func idle() *committer { return newCommitter(nil, nil, &disk{}, quiet) }
 
 func enqueueAll(t *testing.T, c *committer, writes ...*write) {
 	t.Helper()

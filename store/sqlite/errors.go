@@ -17,7 +17,7 @@ import (
 var (
 	// ErrPoisoned: an I/O error made the content of the disk uncertain. The process must exit and open anew.
 	ErrPoisoned = errors.New("sqlite: store is poisoned by an I/O error")
-	// ErrLocked: another process has the data folder open.
+	// ErrLocked: another process has the data folder to itself, or one of an earlier version has it open.
 	ErrLocked = errors.New("sqlite: data folder is in use by another engine")
 	// ErrSchemaNewer: a newer engine wrote the database.
 	ErrSchemaNewer = errors.New("sqlite: database schema is newer than this engine")

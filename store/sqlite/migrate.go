@@ -55,27 +55,36 @@ func loadMigrations(files fs.FS) ([]migration, error) {
 
 // migrate brings the schema to the last step, or refuses: a changed step, a newer schema.
 func migrate(ctx context.Context, conn *sql.Conn, steps []migration) (applied int, err error) {
-	done, err := appliedMigrations(ctx, conn)
+	pending, err := pendingMigrations(ctx, conn, steps)
 	if err != nil {
 		return 0, err
 	}
-	if n := len(done); n > len(steps) {
-		return 0, fmt.Errorf("%w: it is at version %d (%s), this engine knows versions up to %d; run the newer engine, or restore a backup made before the upgrade",
-			ErrSchemaNewer, n, done[n-1].name, len(steps))
-	}
-	for i, d := range done {
-		if s := steps[i]; d.version != s.version || d.checksum != s.checksum {
-			return 0, fmt.Errorf("migration %d was applied as %s with checksum %.12s, but this engine has %s with checksum %.12s: the database was written by another build",
-				i+1, d.name, d.checksum, s.name, s.checksum)
-		}
-	}
-	for _, s := range steps[len(done):] {
+	for _, s := range pending {
 		if err := apply(ctx, conn, s); err != nil {
 			return applied, fmt.Errorf("failed to apply migration %s: %w", s.name, err)
 		}
 		applied++
 	}
 	return applied, nil
+}
+
+// pendingMigrations are the steps that the database has not seen.
+func pendingMigrations(ctx context.Context, conn *sql.Conn, steps []migration) ([]migration, error) {
+	done, err := appliedMigrations(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(done); n > len(steps) {
+		return nil, fmt.Errorf("%w: it is at version %d (%s), this engine knows versions up to %d; run the newer engine, or restore a backup made before the upgrade",
+			ErrSchemaNewer, n, done[n-1].name, len(steps))
+	}
+	for i, d := range done {
+		if s := steps[i]; d.version != s.version || d.checksum != s.checksum {
+			return nil, fmt.Errorf("migration %d was applied as %s with checksum %.12s, but this engine has %s with checksum %.12s: the database was written by another build",
+				i+1, d.name, d.checksum, s.name, s.checksum)
+		}
+	}
+	return steps[len(done):], nil
 }
 
 // claimFile marks an empty database as ours and refuses one that belongs to something else, before anything of it is

@@ -113,6 +113,23 @@ func prepareDatabase(ctx context.Context, conn *sql.Conn, path string, d *disk) 
 	return applied, cramped, nil
 }
 
+// joinDatabase looks at a database that another engine has open. It changes nothing: a schema that is older than this
+// engine's is brought up to date by whoever opens it alone.
+func joinDatabase(ctx context.Context, conn *sql.Conn) error {
+	steps, err := loadMigrations(migrationFiles)
+	if err != nil {
+		return err
+	}
+	pending, err := pendingMigrations(ctx, conn, steps)
+	if err != nil {
+		return err
+	}
+	if len(pending) > 0 {
+		return fmt.Errorf("%w: an engine of an earlier version has it open, and migration %s needs it alone; stop that engine first", ErrLocked, pending[0].name)
+	}
+	return nil
+}
+
 // recoverLog carries the write-ahead log over, if need be with the room of the reserve.
 func recoverLog(ctx context.Context, conn *sql.Conn, d *disk) (cramped bool, err error) {
 	_, err = checkpoint(ctx, conn, "TRUNCATE")

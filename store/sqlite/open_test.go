@@ -5,31 +5,80 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
+	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/store"
+	"github.com/harness-engine/harness-engine/store/internal/folder"
 	"github.com/harness-engine/harness-engine/store/storetest"
 )
 
-func TestOpenRefusesASecondEngine(t *testing.T) {
-	s := openAt(t, Options{Path: newPath(t)})
-	for _, name := range []string{"engine.db", "other.db"} { // the folder is locked, whatever the file is called
-		_, err := Open(t.Context(), Options{Path: filepath.Join(filepath.Dir(s.opts.Path), name), Logger: quiet})
-		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "by process") {
-			t.Errorf("opening %s again: %v", name, err)
+// TestTwoEnginesShareTheFile writes through two stores at once: each commit is one of both or of none, and each reads
+// what the other has committed.
+func TestTwoEnginesShareTheFile(t *testing.T) {
+	first := openAt(t, Options{Path: newPath(t)})
+	second := openAt(t, Options{Path: first.opts.Path})
+	const runs, chunks = 8, 50
+	var won, lost atomic.Int64
+	var writers sync.WaitGroup
+	for i := range runs {
+		for n, s := range []*Store{first, second} { // both write the same keys
+			writers.Go(func() {
+				for k := range int64(chunks) {
+					c := storetest.MakeChunk(fmt.Sprintf("run_%d", i), k+1, 1, int64(n+1), fmt.Sprintf("eng_%d", n), 0)
+					var taken *event.DuplicateError
+					switch err := s.Append(t.Context(), c); {
+					case err == nil:
+						won.Add(1)
+					case errors.As(err, &taken):
+						lost.Add(1)
+					default:
+						t.Errorf("append: %v", err)
+						return
+					}
+				}
+			})
 		}
 	}
-	if err := s.Append(t.Context(), storetest.MakeChunk("run_1", 1, 1, 1, "eng_a", 0)); err != nil {
-		t.Errorf("the first engine was harmed: %v", err)
+	writers.Wait()
+	if won.Load() != runs*chunks || lost.Load() != runs*chunks {
+		t.Errorf("%d appends won and %d lost, want %d each", won.Load(), lost.Load(), runs*chunks)
 	}
-	if err := errors.Join(s.Close(), s.Close()); err != nil {
+	for i := range runs {
+		a, errA := first.Tail(t.Context(), fmt.Sprintf("run_%d", i))
+		b, errB := second.Tail(t.Context(), fmt.Sprintf("run_%d", i))
+		if err := errors.Join(errA, errB); err != nil || a.Last != chunks || a.SHA256 != b.SHA256 {
+			t.Errorf("run %d: %d and %d, %v", i, a.Last, b.Last, err)
+		}
+	}
+	if err := errors.Join(first.Close(), first.Close()); err != nil {
 		t.Fatal(err)
 	}
-	openAt(t, Options{Path: s.opts.Path}) // free after Close
+	if err := second.Append(t.Context(), storetest.MakeChunk("run_after", 1, 1, 1, "eng_1", 0)); err != nil {
+		t.Errorf("the second was harmed by the end of the first: %v", err)
+	}
+}
+
+// TestOpenRefusesALockedFolder: whoever restores a backup has the folder alone.
+func TestOpenRefusesALockedFolder(t *testing.T) {
+	path := newPath(t)
+	openAt(t, Options{Path: path}).Close()
+	lock, err := folder.Lock(filepath.Dir(path), lockName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Options{Path: path, Logger: quiet}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "by process") {
+		t.Errorf("opening a locked folder: %v", err)
+	}
+	_ = lock.Close()
+	openAt(t, Options{Path: path})
 }
 
 func TestOpenProtectsFiles(t *testing.T) {
@@ -37,11 +86,11 @@ func TestOpenProtectsFiles(t *testing.T) {
 	if err := s.Append(t.Context(), storetest.MakeChunk("run_1", 1, 1, 1, "eng_a", 0)); err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Dir(s.opts.Path)
-	if st, err := os.Stat(folder); err != nil || st.Mode().Perm() != 0o700 {
+	data := filepath.Dir(s.opts.Path)
+	if st, err := os.Stat(data); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("folder: %v %v", st.Mode(), err)
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(data)
 	if err != nil || len(entries) < 5 { // database, -wal, -shm, lock, reserve
 		t.Fatalf("the folder holds %v (%v)", entries, err)
 	}

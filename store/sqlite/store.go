@@ -24,8 +24,8 @@ import (
 
 // Options of Open. Zero values mean the defaults.
 type Options struct {
-	// Path of the database file, for instance data/engine.db. Its folder is made when it is missing and is locked
-	// against a second engine.
+	// Path of the database file, for instance data/engine.db. Its folder is made when it is missing. Several engines of
+	// one build may have it open, on one host.
 	Path   string
 	Logger *slog.Logger // default: slog.Default()
 	// Readers is the number of reading connections: 1 to 64, default 8.
@@ -41,8 +41,11 @@ type Options struct {
 	vfs string // of SQLite; tests cause faults through it
 }
 
-// lockName is the file in the data folder whose lock says that an engine has it open.
-const lockName = "engine.lock"
+// Files in the data folder.
+const (
+	lockName = "engine.lock"   // who has it open shares its lock
+	gateName = "engine.commit" // one process commits at a time
+)
 
 // Defaults of Options.
 const (
@@ -87,6 +90,7 @@ func (o *Options) setDefaults() error {
 type Store struct {
 	opts   Options
 	lock   *os.File
+	gate   *folder.Gate
 	writer *sql.DB
 	reads  *sql.DB
 	checks *sql.DB
@@ -127,27 +131,40 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if err := prepareFolder(o.Path); err != nil {
 		return nil, err
 	}
-	if s.lock, err = folder.Lock(filepath.Dir(o.Path), lockName); errors.Is(err, folder.ErrHeld) {
-		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
-	} else if err != nil {
-		return nil, err
-	}
 	begun := time.Now()
 	causes, err := loadFaults(&o)
 	if err != nil {
 		return nil, err
 	}
-	if s.writer, err = connect(o.Path, o.vfs, writerCache, 1); err != nil {
-		return nil, err
-	}
-	conn, err := s.writer.Conn(ctx)
-	if err != nil {
-		return nil, foreign(fmt.Errorf("failed to connect: %w", err))
-	}
 	s.disk = newDisk(o)
 	s.disk.faults = causes
-	applied, cramped, err := prepareDatabase(ctx, conn, o.Path, s.disk)
+	var conn *sql.Conn
+	var applied int
+	var cramped, alone bool
+	s.lock, err = folder.Share(ctx, filepath.Dir(o.Path), lockName, func(sole bool) (err error) {
+		alone = sole
+		if s.writer, err = connect(o.Path, o.vfs, writerCache, 1); err != nil {
+			return err
+		}
+		if conn, err = s.writer.Conn(ctx); err != nil {
+			return foreign(fmt.Errorf("failed to connect: %w", err))
+		}
+		if !sole {
+			return joinDatabase(ctx, conn)
+		}
+		applied, cramped, err = prepareDatabase(ctx, conn, o.Path, s.disk)
+		return err
+	})
+	if errors.Is(err, folder.ErrHeld) {
+		err = fmt.Errorf("%w: %w", ErrLocked, err)
+	}
 	if err != nil {
+		if conn != nil {
+			err = errors.Join(err, conn.Close())
+		}
+		return nil, err
+	}
+	if s.gate, err = folder.NewGate(filepath.Dir(o.Path), gateName); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	if s.reads, err = connect(o.Path, o.vfs, readerCache, o.Readers, "query_only(1)"); err != nil {
@@ -162,12 +179,12 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	} else if err := s.disk.makeReserve(); err != nil {
 		o.Logger.Warn("no reserve for a full disk", "err", err)
 	}
-	s.committer = newCommitter(conn, s.disk, o.Logger)
+	s.committer = newCommitter(conn, s.gate, s.disk, o.Logger)
 	s.checkpoints = newCheckpointer(s.checks, s.committer, s.disk, o)
 	s.committer.grown, s.committer.relieved = s.checkpoints.grown, s.checkpoints.kick
 	go s.committer.loop()
 	go s.checkpoints.loop()
-	o.Logger.Info("store is open", "path", o.Path, "migrations", applied, "took", time.Since(begun))
+	o.Logger.Info("store is open", "path", o.Path, "alone", alone, "migrations", applied, "took", time.Since(begun))
 	return s, nil
 }
 
@@ -190,6 +207,9 @@ func (s *Store) release() error {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
+	}
+	if s.gate != nil {
+		errs = append(errs, s.gate.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
