@@ -11,7 +11,7 @@ ADDR ?= 127.0.0.1:8080
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 # --- what a fresh machine needs ---------------------------------------------------------------------------------
 
@@ -77,6 +77,10 @@ generate: ## Generate graph/ from schema.graphqls
 .PHONY: drift
 drift: generate ## Fail when generated code differs from what is committed
 	git diff --exit-code -- graph resolvers
+
+.PHONY: schema-check
+schema-check: ## Fail when schema.graphqls breaks clients of the last tag, or of BASE=<ref>
+	build/schema-check.sh $(BASE)
 
 .PHONY: lint
 lint: ## Format check, vet and golangci-lint (dependency rule included)
