@@ -385,37 +385,39 @@ type ComplexityRoot struct {
 	}
 
 	Run struct {
-		Agent         func(childComplexity int) int
-		AgentID       func(childComplexity int) int
-		AgentVersion  func(childComplexity int) int
-		CancelReason  func(childComplexity int) int
-		ContinuedBy   func(childComplexity int) int
-		ContinuedByID func(childComplexity int) int
-		Continues     func(childComplexity int) int
-		ContinuesID   func(childComplexity int) int
-		CreatedAt     func(childComplexity int) int
-		Decision      func(childComplexity int) int
-		EndedAt       func(childComplexity int) int
-		Ending        func(childComplexity int) int
-		Epoch         func(childComplexity int) int
-		Error         func(childComplexity int) int
-		Events        func(childComplexity int, after int64, first int64) int
-		Generation    func(childComplexity int) int
-		Harness       func(childComplexity int) int
-		HarnessID     func(childComplexity int) int
-		ID            func(childComplexity int) int
-		Input         func(childComplexity int) int
-		Interrupt     func(childComplexity int) int
-		Isolation     func(childComplexity int) int
-		LastSequence  func(childComplexity int) int
-		Ord           func(childComplexity int) int
-		Output        func(childComplexity int) int
-		QueuePosition func(childComplexity int) int
-		Session       func(childComplexity int) int
-		SessionID     func(childComplexity int) int
-		StartedAt     func(childComplexity int) int
-		Status        func(childComplexity int) int
-		Usage         func(childComplexity int) int
+		Agent          func(childComplexity int) int
+		AgentID        func(childComplexity int) int
+		AgentVersion   func(childComplexity int) int
+		CancelReason   func(childComplexity int) int
+		ContinuedBy    func(childComplexity int) int
+		ContinuedByID  func(childComplexity int) int
+		Continues      func(childComplexity int) int
+		ContinuesID    func(childComplexity int) int
+		CreatedAt      func(childComplexity int) int
+		Decision       func(childComplexity int) int
+		EndedAt        func(childComplexity int) int
+		Ending         func(childComplexity int) int
+		Epoch          func(childComplexity int) int
+		Error          func(childComplexity int) int
+		Events         func(childComplexity int, after int64, logEpoch *string, first int64) int
+		ExpiredThrough func(childComplexity int) int
+		Generation     func(childComplexity int) int
+		Harness        func(childComplexity int) int
+		HarnessID      func(childComplexity int) int
+		ID             func(childComplexity int) int
+		Input          func(childComplexity int) int
+		Interrupt      func(childComplexity int) int
+		Isolation      func(childComplexity int) int
+		LastSequence   func(childComplexity int) int
+		LogEpoch       func(childComplexity int) int
+		Ord            func(childComplexity int) int
+		Output         func(childComplexity int) int
+		QueuePosition  func(childComplexity int) int
+		Session        func(childComplexity int) int
+		SessionID      func(childComplexity int) int
+		StartedAt      func(childComplexity int) int
+		Status         func(childComplexity int) int
+		Usage          func(childComplexity int) int
 	}
 
 	RunCancelledEvent struct {
@@ -600,7 +602,7 @@ type ComplexityRoot struct {
 
 	Subscription struct {
 		CatalogChanged func(childComplexity int) int
-		RunEvents      func(childComplexity int, runID string, after int64) int
+		RunEvents      func(childComplexity int, runID string, after int64, logEpoch *string) int
 		SessionChanged func(childComplexity int) int
 		SessionEvents  func(childComplexity int, sessionID string, after *string) int
 	}
@@ -844,7 +846,9 @@ type RunResolver interface {
 
 	ContinuedBy(ctx context.Context, obj *model.Run) (*model.Run, error)
 
-	Events(ctx context.Context, obj *model.Run, after int64, first int64) (*model.RunEventPage, error)
+	LogEpoch(ctx context.Context, obj *model.Run) (string, error)
+
+	Events(ctx context.Context, obj *model.Run, after int64, logEpoch *string, first int64) (*model.RunEventPage, error)
 }
 type SessionResolver interface {
 	Agent(ctx context.Context, obj *model.Session) (*model.Agent, error)
@@ -862,7 +866,7 @@ type SessionBusyResolver interface {
 	ActiveRun(ctx context.Context, obj *model.SessionBusy) (*model.Run, error)
 }
 type SubscriptionResolver interface {
-	RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error)
+	RunEvents(ctx context.Context, runID string, after int64, logEpoch *string) (<-chan *model.RunEventBatch, error)
 	SessionEvents(ctx context.Context, sessionID string, after *string) (<-chan *model.SessionEventBatch, error)
 	SessionChanged(ctx context.Context) (<-chan *model.Session, error)
 	CatalogChanged(ctx context.Context) (<-chan *model.CatalogRevision, error)
@@ -2348,7 +2352,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 			return 0, false
 		}
 
-		return e.ComplexityRoot.Run.Events(childComplexity, args["after"].(int64), args["first"].(int64)), true
+		return e.ComplexityRoot.Run.Events(childComplexity, args["after"].(int64), args["logEpoch"].(*string), args["first"].(int64)), true
+	case "Run.expiredThrough":
+		if e.ComplexityRoot.Run.ExpiredThrough == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.ExpiredThrough(childComplexity), true
 	case "Run.generation":
 		if e.ComplexityRoot.Run.Generation == nil {
 			break
@@ -2397,6 +2407,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Run.LastSequence(childComplexity), true
+	case "Run.logEpoch":
+		if e.ComplexityRoot.Run.LogEpoch == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Run.LogEpoch(childComplexity), true
 	case "Run.ord":
 		if e.ComplexityRoot.Run.Ord == nil {
 			break
@@ -3161,7 +3177,7 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 			return 0, false
 		}
 
-		return e.ComplexityRoot.Subscription.RunEvents(childComplexity, args["runId"].(string), args["after"].(int64)), true
+		return e.ComplexityRoot.Subscription.RunEvents(childComplexity, args["runId"].(string), args["after"].(int64), args["logEpoch"].(*string)), true
 	case "Subscription.sessionChanged":
 		if e.ComplexityRoot.Subscription.SessionChanged == nil {
 			break
@@ -4268,13 +4284,16 @@ type Mutation {
 type Subscription {
   """
   Events of one run after a sequence: replay, then live, nothing left out and nothing twice. Completes after the terminal
-  event. Ends with FORBIDDEN within 5 seconds of the permission's end.
+  event. Ends with FORBIDDEN within 5 seconds of the permission's end. CURSOR_EXPIRED, with ` + "`" + `firstAvailable` + "`" + ` and the run's
+  ` + "`" + `status` + "`" + ` and ` + "`" + `lastSequence` + "`" + ` beside the code, where what follows ` + "`" + `after` + "`" + ` has been removed.
   """
   runEvents(
     "Id of the run."
     runId: ID!
     "Exclusive: the last sequence that the client has. 0 is everything."
     after: Int! = 0
+    "` + "`" + `logEpoch` + "`" + ` of the run that ` + "`" + `after` + "`" + ` was read of. CURSOR_EXPIRED where the run has another now; absent is not checked."
+    logEpoch: ID
   ): RunEventBatch! @authz(relation: "can_view", type: RUN, arg: "runId")
   """
   Events of every run of a conversation, present and future, run by run in order of ` + "`" + `ord` + "`" + `, across its epochs: nothing left
@@ -5013,10 +5032,19 @@ type Run implements Node {
   ending: RunEnding
   "Why it failed; null unless the status is FAILED."
   error: RunError
+  """
+  Names the history that its sequences count. It changes where the store was restored from a backup: a cursor of another
+  history may count events that are gone, so it has expired. Hand it back with each cursor.
+  """
+  logEpoch: ID!
+  "Last sequence that is not kept any more; 0: the log is whole. A cursor before it is CURSOR_EXPIRED."
+  expiredThrough: Int!
   "Events of the log after a sequence, as far as they are there now."
   events(
     "Exclusive; 0 is everything."
     after: Int! = 0
+    "` + "`" + `logEpoch` + "`" + ` that ` + "`" + `after` + "`" + ` was read of. CURSOR_EXPIRED where it is another now; absent is not checked."
+    logEpoch: ID
     "Most events, 1 to 256."
     first: Int! = 100
   ): RunEventPage! @authz(relation: "can_view", type: RUN, parent: "id")
@@ -6431,6 +6459,10 @@ func (ec *executionContext) childFields_Run(ctx context.Context, field graphql.C
 		return ec.fieldContext_Run_ending(ctx, field)
 	case "error":
 		return ec.fieldContext_Run_error(ctx, field)
+	case "logEpoch":
+		return ec.fieldContext_Run_logEpoch(ctx, field)
+	case "expiredThrough":
+		return ec.fieldContext_Run_expiredThrough(ctx, field)
 	case "events":
 		return ec.fieldContext_Run_events(ctx, field)
 	case "createdAt":
@@ -7224,14 +7256,22 @@ func (ec *executionContext) field_Run_events_args(ctx context.Context, rawArgs m
 		return nil, err
 	}
 	args["after"] = arg0
-	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "logEpoch",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOID2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["logEpoch"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "first",
 		func(ctx context.Context, v any) (int64, error) {
 			return ec.unmarshalNInt2int64(ctx, v)
 		})
 	if err != nil {
 		return nil, err
 	}
-	args["first"] = arg1
+	args["first"] = arg2
 	return args, nil
 }
 
@@ -7298,6 +7338,14 @@ func (ec *executionContext) field_Subscription_runEvents_args(ctx context.Contex
 		return nil, err
 	}
 	args["after"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "logEpoch",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOID2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["logEpoch"] = arg2
 	return args, nil
 }
 
@@ -14295,6 +14343,52 @@ func (ec *executionContext) fieldContext_Run_error(_ context.Context, field grap
 	return fc, nil
 }
 
+func (ec *executionContext) _Run_logEpoch(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_logEpoch(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Run().LogEpoch(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Run_logEpoch(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, true, true, "ID")
+}
+
+func (ec *executionContext) _Run_expiredThrough(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Run_expiredThrough(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiredThrough, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt2int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Run_expiredThrough(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Run", field, false, false, "Int")
+}
+
 func (ec *executionContext) _Run_events(ctx context.Context, field graphql.CollectedField, obj *model.Run) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14305,7 +14399,7 @@ func (ec *executionContext) _Run_events(ctx context.Context, field graphql.Colle
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return ec.Resolvers.Run().Events(ctx, obj, fc.Args["after"].(int64), fc.Args["first"].(int64))
+			return ec.Resolvers.Run().Events(ctx, obj, fc.Args["after"].(int64), fc.Args["logEpoch"].(*string), fc.Args["first"].(int64))
 		},
 		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
 			directive0 := next
@@ -17485,7 +17579,7 @@ func (ec *executionContext) _Subscription_runEvents(ctx context.Context, field g
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return ec.Resolvers.Subscription().RunEvents(ctx, fc.Args["runId"].(string), fc.Args["after"].(int64))
+			return ec.Resolvers.Subscription().RunEvents(ctx, fc.Args["runId"].(string), fc.Args["after"].(int64), fc.Args["logEpoch"].(*string))
 		},
 		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
 			directive0 := next
@@ -25632,6 +25726,17 @@ func (ec *executionContext) _Run(ctx context.Context, sel ast.SelectionSet, obj 
 		case "error":
 			out.Values[i] = ec._Run_error(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "logEpoch":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Run_logEpoch(ctx, field, obj)
+				})
+		case "expiredThrough":
+			out.Values[i] = ec._Run_expiredThrough(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "events":

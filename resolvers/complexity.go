@@ -21,7 +21,7 @@ func complexity() graph.ComplexityRoot {
 	c.Session.Queue = func(child int) int { return 1 + child*session.MaxQueue }
 	c.Session.LastActivity = func(int) int { return maxAtOnce } // reads as many runs
 	// An event costs a tenth: it is small, and it comes from one read.
-	c.Run.Events = func(child int, _ int64, first int64) int {
+	c.Run.Events = func(child int, _ int64, _ *string, first int64) int {
 		return 1 + child*int(min(max(first, 1), maxEventsPage))/10
 	}
 	return c

@@ -15,6 +15,7 @@ import (
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
 	"github.com/harness-engine/harness-engine/engine/agent"
+	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/run"
@@ -41,6 +42,10 @@ func (r *Root) Present(ctx context.Context, err error) *gqlerror.Error {
 	var wire *gqlerror.Error
 	if errors.As(err, &wire) {
 		shown.Locations, shown.Path = wire.Locations, wire.Path
+	}
+	var gone *event.ExpiredError
+	if errors.As(err, &gone) {
+		err = r.cursorExpired(ctx, gone)
 	}
 	within := argumentPath(ctx, shown)
 	if p, ok := problem.As(err); ok {

@@ -15,12 +15,15 @@ import (
 const maxEventsPage = 256
 
 // Events reads the log as it is now.
-func (r runs) Events(ctx context.Context, obj *model.Run, after, first int64) (*model.RunEventPage, error) {
+func (r runs) Events(ctx context.Context, obj *model.Run, after int64, logEpoch *string, first int64) (*model.RunEventPage, error) {
 	size, err := checkFirst(first, maxEventsPage)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkSequence("after", after); err != nil {
+		return nil, err
+	}
+	if err := r.sameEpoch(ctx, obj.ID, logEpoch); err != nil {
 		return nil, err
 	}
 	page := &model.RunEventPage{Events: []model.RunEvent{}, Through: after}

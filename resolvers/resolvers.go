@@ -23,7 +23,8 @@ type Options struct {
 	Hub      Hub
 	Feed     SessionFeed
 	Changes  Changes
-	Files    Files // nil: messages have no attachments
+	Files    Files  // nil: messages have no attachments
+	LogEpoch string // of every run: the incarnation of the store, see store.ValueIncarnation
 	Limits   Limits
 	Logger   *slog.Logger // nil: slog.Default()
 }

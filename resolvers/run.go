@@ -158,7 +158,8 @@ func (b busySessions) ActiveRun(ctx context.Context, obj *model.SessionBusy) (*m
 // Generation is read off the log: the lease generation of its last chunk.
 func (r runs) Generation(ctx context.Context, obj *model.Run) (*int64, error) {
 	tail, err := r.Root.Events.Tail(ctx, obj.ID)
-	if errors.Is(err, event.ErrEmpty) {
+	var gone *event.ExpiredError
+	if errors.Is(err, event.ErrEmpty) || errors.As(err, &gone) {
 		return nil, nil
 	}
 	if err != nil {
@@ -166,6 +167,9 @@ func (r runs) Generation(ctx context.Context, obj *model.Run) (*int64, error) {
 	}
 	return optional(tail.Gen), nil
 }
+
+// LogEpoch is the incarnation of the store that the run is kept in.
+func (r runs) LogEpoch(context.Context, *model.Run) (string, error) { return r.Root.LogEpoch, nil }
 
 // Agent is null when the agent is gone.
 func (r runs) Agent(ctx context.Context, obj *model.Run) (*model.Agent, error) {
@@ -218,7 +222,7 @@ func runModel(r run.Run) (*model.Run, error) {
 	m := &model.Run{
 		ID: r.ID, Status: model.RunStatus(r.Status), Input: model.RunInput{Text: r.Input.Text, Attachments: attachmentModels(r.Input.Attachments)},
 		Output: make([]model.RunOutput, len(r.Output)), Isolation: optional(string(r.Isolation)),
-		LastSequence: r.LastSequence, AgentID: r.AgentID, AgentVersion: optional(r.AgentVersion),
+		LastSequence: r.LastSequence, ExpiredThrough: r.ExpiredThrough, AgentID: r.AgentID, AgentVersion: optional(r.AgentVersion),
 		HarnessID: optional(r.Harness), SessionID: r.SessionID, CancelReason: optional(string(r.CancelReason)),
 		Ord: optional(r.Ord), Epoch: optional(r.Epoch), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
 	}

@@ -124,12 +124,15 @@ func send[T any](ctx context.Context, l *lease, out chan<- T, item T) error {
 }
 
 // RunEvents follows a run's log. The channel is closed after the terminal event.
-func (s subscriptions) RunEvents(ctx context.Context, runID string, after int64) (<-chan *model.RunEventBatch, error) {
+func (s subscriptions) RunEvents(ctx context.Context, runID string, after int64, logEpoch *string) (<-chan *model.RunEventBatch, error) {
 	if err := checkSequence("after", after); err != nil {
 		return nil, err
 	}
 	l, err := s.grant(ctx, authz.CanView, authz.Run(runID))
 	if err != nil {
+		return nil, err
+	}
+	if err := s.sameEpoch(ctx, runID, logEpoch); err != nil {
 		return nil, err
 	}
 	sub := s.Hub.Subscribe(runID, after)

@@ -62,7 +62,7 @@ func watch(t *testing.T) *watched {
 	}
 	w.append(event.RunStarted{Harness: "scripted", AdapterVersion: "1", AgentVersion: 1}, event.TextStarted{MessageID: "m", Role: "assistant"})
 	r := &Root{Options: Options{Guard: w.guard, Hub: w.hub, Logger: slog.New(slog.DiscardHandler), Limits: Limits{}.withDefaults()}}
-	if w.out, err = (subscriptions{r}).RunEvents(context.WithValue(ctx, streamEndKey{}, w.end), "run_1", 0); err != nil {
+	if w.out, err = (subscriptions{r}).RunEvents(context.WithValue(ctx, streamEndKey{}, w.end), "run_1", 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -40,6 +40,9 @@ const (
 	ValueIDSecret = "secret.ids"
 	// ValueBrokerSecret names the key that signs the capabilities of workers.
 	ValueBrokerSecret = "secret.broker"
+	// ValueIncarnation names the store's incarnation (id.Log): made with the store, and anew when it is restored from a
+	// backup. Cursors of another incarnation count events that may be gone.
+	ValueIncarnation = "store.incarnation"
 )
 
 // Values keeps a few small named values: secrets and marks that are made once and never change.

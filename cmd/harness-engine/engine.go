@@ -127,6 +127,10 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	if err != nil {
 		return nil, err
 	}
+	incarnation, err := e.incarnation(ctx)
+	if err != nil {
+		return nil, err
+	}
 	hub := event.NewHub(event.HubOptions{Log: e.store})
 	e.later(func(context.Context) error { hub.Close(); return nil })
 	changes := session.NewChanges(session.ChangesOptions{Sessions: e.store, Logger: log})
@@ -147,7 +151,7 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	}
 	api, err := resolvers.New(resolvers.Options{
 		Guard: guard, Agents: agents, Catalog: harnesses, Sessions: e.store, Runs: e.store,
-		Control: e.coordinator, Events: e.store, Hub: hub, Changes: changes, Files: attachments, Logger: log,
+		LogEpoch: incarnation, Control: e.coordinator, Events: e.store, Hub: hub, Changes: changes, Files: attachments, Logger: log,
 		Feed: run.NewSessionFeed(run.SessionFeedOptions{Runs: e.store, Sessions: e.store, Hub: hub, Changes: changes}),
 	})
 	if err != nil {
@@ -281,6 +285,15 @@ func (e *engine) secret(ctx context.Context, name string) ([]byte, error) {
 		return nil, fmt.Errorf("failed to read %s: %w", name, err)
 	}
 	return secret, nil
+}
+
+// incarnation returns the store's, which is made with it.
+func (e *engine) incarnation(ctx context.Context) (string, error) {
+	name, err := e.store.PutValueIfAbsent(ctx, store.ValueIncarnation, []byte(id.New(id.Log)))
+	if err != nil {
+		return "", fmt.Errorf("failed to read the store's incarnation: %w", err)
+	}
+	return string(name), nil
 }
 
 // serve answers clients until ctx ends, or a part dies that the engine cannot be without.

@@ -24,6 +24,7 @@ const (
 	Worker  = "wrk"
 	Boot    = "eng"
 	Request = "req"
+	Log     = "log"
 
 	Interrupt  = "int"
 	Attachment = "att"

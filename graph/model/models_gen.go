@@ -788,6 +788,8 @@ type Run struct {
 	Ending *RunEnding `json:"ending"`
 	// Why it failed; null unless the status is FAILED.
 	Error *RunError `json:"error"`
+	// Last sequence that is not kept any more; 0: the log is whole. A cursor before it is CURSOR_EXPIRED.
+	ExpiredThrough int64 `json:"expiredThrough"`
 	// When it was asked for.
 	CreatedAt time.Time `json:"createdAt"`
 	// When its log began.
