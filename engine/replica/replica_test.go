@@ -1,0 +1,102 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// board is a directory that tests write.
+type board struct {
+	list []Sighting
+	err  error
+}
+
+func (b *board) Sightings(context.Context) ([]Sighting, error) { return slices.Clone(b.list), b.err }
+
+func TestRoster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{list: []Sighting{{"me", 1}, {"a", 1}, {"b", 1}}}
+		changed := 0
+		r := NewRoster(RosterOptions{Self: "me", Directory: b, Lease: time.Second, Changed: func() { changed++ }})
+		look := func() {
+			t.Helper()
+			if err := r.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !r.Gone("a") || !r.Alone() {
+			t.Error("an engine that was never seen counts as living")
+		}
+		look()
+		if r.Gone("a") || r.Gone("b") || r.Alone() || !r.Gone("never") {
+			t.Error("first look")
+		}
+		// An old beat means nothing: it has to stand still for a lease on our own clock.
+		time.Sleep(999 * time.Millisecond)
+		look()
+		if r.Gone("a") || changed != 0 {
+			t.Error("gone before a whole lease")
+		}
+		b.list[2].Beat = 0 // not greater, only different
+		time.Sleep(time.Millisecond)
+		look()
+		if !r.Gone("a") || r.Gone("b") || r.Gone("me") || changed != 1 {
+			t.Errorf("after a lease: a %v, b %v, me %v, changed %d", r.Gone("a"), r.Gone("b"), r.Gone("me"), changed)
+		}
+		look()
+		if changed != 1 {
+			t.Error("told twice")
+		}
+		b.list[1].Beat = 2
+		look()
+		if r.Gone("a") {
+			t.Error("an engine that beats again counts as gone")
+		}
+		b.err = errors.New("no answer")
+		time.Sleep(10 * time.Second)
+		if err := r.Look(t.Context()); err == nil || r.Gone("a") {
+			t.Error("a directory that cannot be read changed a judgement")
+		}
+		b.err = nil
+		b.list = b.list[:2]
+		look()
+		if !r.Gone("b") || changed != 2 || !slices.Equal(r.Living(), []string{"me"}) {
+			t.Errorf("left: b %v, changed %d, living %v", r.Gone("b"), changed, r.Living())
+		}
+	})
+}
+
+// TestDoubt: an engine that could not say that it lives lets go before the others take it for gone, once.
+func TestDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := time.Now()
+		var beat, doubts, at atomic.Int64 // since begun
+		r := NewRoster(RosterOptions{
+			Self: "me", Directory: &board{list: []Sighting{{"me", 1}}}, Lease: time.Second,
+			LastBeat: func() time.Time { return begun.Add(time.Duration(beat.Load())) },
+			Doubted:  func() { doubts.Add(1); at.Store(int64(time.Since(begun))) },
+		})
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		time.Sleep(5 * time.Second)
+		if doubts.Load() != 1 || time.Duration(at.Load()) >= time.Second {
+			t.Errorf("%d doubts, the first after %s", doubts.Load(), time.Duration(at.Load()))
+		}
+		for range 2 { // it beats again, and stops again
+			beat.Store(int64(time.Since(begun)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		if doubts.Load() != 2 {
+			t.Errorf("%d doubts after beating again", doubts.Load())
+		}
+		cancel()
+		<-done
+	})
+}
