@@ -342,3 +342,7 @@ func MissingTerminal(v *Validator, c Category, t ThreadState) Event {
 		SideEffects: v.SideEffects(), Thread: t,
 	}}
 }
+
+// Fold takes over one event of a log, for whoever checks logs: the rules hold, but the bounds are those under which it was
+// written. It fails with *InvalidError for an event that may not follow what was folded before.
+func (v *Validator) Fold(e Event) error { return v.fold(e) }

@@ -58,6 +58,8 @@ type committer struct {
 	bytes  int   // of both queues
 	err    error // why no write is accepted any more
 
+	readOnly bool // nothing is ever written; there is no loop
+
 	wake    chan struct{} // capacity 1: something waits
 	closing chan struct{} // no write is accepted any more
 	stopped chan struct{} // the loop has ended
@@ -109,6 +111,8 @@ func (c *committer) enqueue(w *write) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.readOnly:
+		return ErrReadOnly
 	case c.err != nil:
 		return c.err
 	case len(c.chunks)+len(c.docs) >= queueWrites || c.bytes+w.bytes > queueBytes:

@@ -192,8 +192,10 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 // free. It may be called more than once.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.committer.close()
-		s.checkpoints.close()
+		if !s.committer.readOnly {
+			s.committer.close()
+			s.checkpoints.close()
+		}
 		s.stmts.Range(func(_, v any) bool { _ = v.(*sql.Stmt).Close(); return true })
 		s.closeErr = s.release()
 	})
