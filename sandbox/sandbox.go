@@ -34,6 +34,7 @@ type Spec struct {
 	Dir        string // the sandbox's own folder
 	Socket     string // where the worker is to listen
 	SecretFile string
+	Lock       string        // file that is locked while anything of the sandbox lives; known only when it is started
 	State      string        // known only when it is started
 	Workspace  string        // known only when it is started
 	OrphanTTL  time.Duration // known only when it is started

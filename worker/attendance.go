@@ -68,6 +68,17 @@ func (a *attendance) left() (time.Duration, bool) {
 	return max(0, ttl-time.Since(a.last)), true
 }
 
+// allowance is how long the worker may be alone from now on, also where it is not alone yet.
+func (a *attendance) allowance() time.Duration {
+	if left, alone := a.left(); alone {
+		return left
+	}
+	if a.parked() {
+		return a.parkedTTL
+	}
+	return a.ttl
+}
+
 // orphaned blocks until nobody came for the whole time, and reports whether that happened before ctx ended.
 func (a *attendance) orphaned(ctx context.Context) bool {
 	timer := time.NewTimer(a.ttl)

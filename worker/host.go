@@ -384,6 +384,16 @@ func (h *Host) stop() {
 	close(h.done)
 }
 
+// Abandon ends the process tree at once and without a word to anybody. The process has to exit right after.
+func (h *Host) Abandon() {
+	if err := h.tree.Close(); err != nil {
+		h.o.Log.Error("failed to end process tree", "error", err)
+	}
+}
+
+// Allowance is for how long nobody need look after this worker from now on.
+func (h *Host) Allowance() time.Duration { return h.attendance.allowance() }
+
 // closeDriver gives the driver its time; what it leaves is ended with the tree.
 func (h *Host) closeDriver(d Driver) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)

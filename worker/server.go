@@ -89,6 +89,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
+// Abort cuts every connection and answers nobody any more.
+func (s *Server) Abort() { _ = s.http.Close() }
+
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, f := range map[string]func(w http.ResponseWriter, r *http.Request) error{

@@ -1,19 +1,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/harness-engine/harness-engine/worker"
 	"github.com/harness-engine/harness-engine/worker/procfs"
+	"github.com/harness-engine/harness-engine/worker/shim"
 )
 
 // Bounds of what the worker reads at its start.
@@ -21,6 +25,9 @@ const (
 	minSecret = 16
 	maxSecret = 1 << 10
 )
+
+// linkMargin is how much longer than itself the shim waits before it ends a worker that nobody looks after.
+const linkMargin = 15 * time.Second
 
 // run serves until the host has stopped.
 func run(o options) error {
@@ -72,14 +79,46 @@ func run(o options) error {
 		log.Info("stopping", "signal", (<-stop).String())
 		h.Stop()
 	}()
+	server := worker.NewServer(h, secret, log)
+	if o.LinkFD != 0 {
+		link, err := shim.OpenLink(o.LinkFD)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		go link.Vouch(context.Background(), h.Allowance, min(linkMargin, o.OrphanTTL))
+		go func() {
+			link.Gone()
+			log.Error("the shim is gone, and so is this worker")
+			server.Abort() // so that nobody reads the end of a run into what comes now
+			h.Abandon()
+			os.Exit(1)
+		}()
+	}
 	log.Info("listening", "instance", h.Instance())
 	if err := tellReady(o.ReadyFD); err != nil {
+		// Whoever started it is dead, and nobody else can bind a worker that was never handed out.
 		log.Warn("nobody waits for this worker", "error", err)
+		h.Stop()
 	}
-	err = worker.NewServer(h, secret, log).Serve(l)
+	err = server.Serve(l)
 	h.Stop()
 	log.Info("stopped", "instance", h.Instance())
 	return err
+}
+
+// runShim is the parent of a worker.
+func runShim(o shimOptions) error {
+	unix.Umask(0o077)
+	if o.Detach {
+		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool { return a == "--detach" })
+		return shim.Detach(args)
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("shim", os.Getpid())
+	args := o.Args
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	return shim.Run(shim.Options{Args: args, PidFile: o.PidFile, Lock: o.Lock, TTL: o.TTL, Log: log})
 }
 
 func readSecret(path string) (string, error) {

@@ -27,7 +27,7 @@ func (e *Engine) Workers() ([]procfs.Process, error) {
 	return e.pickWorkers(all), nil
 }
 
-// Family lists the workers with everything that descends from them.
+// Family lists the workers with their shims and everything that descends from them.
 func (e *Engine) Family() ([]procfs.Process, error) {
 	all, err := procfs.All()
 	if err != nil {
@@ -37,6 +37,14 @@ func (e *Engine) Family() ([]procfs.Process, error) {
 }
 
 func (e *Engine) pickWorkers(all []procfs.Process) []procfs.Process {
+	return e.pickByName(all, filepath.Base(e.opts.Binaries.Worker))
+}
+
+// shimName is how the parent of a worker calls itself.
+const shimName = "harness-shim"
+
+// pickByName picks the processes of a program that serve the engine's data folder.
+func (e *Engine) pickByName(all []procfs.Process, name string) []procfs.Process {
 	data, err := filepath.Abs(e.opts.Data)
 	if err != nil {
 		return nil
@@ -44,7 +52,7 @@ func (e *Engine) pickWorkers(all []procfs.Process) []procfs.Process {
 	var out []procfs.Process
 	for _, p := range all {
 		if args := commandLine(p.PID); !p.Zombie() && len(args) > 0 &&
-			filepath.Base(string(args[0])) == filepath.Base(e.opts.Binaries.Worker) && mentions(args[1:], data) {
+			filepath.Base(string(args[0])) == name && mentions(args[1:], data) {
 			out = append(out, p)
 		}
 	}
@@ -53,10 +61,14 @@ func (e *Engine) pickWorkers(all []procfs.Process) []procfs.Process {
 
 func (e *Engine) pickFamily(all []procfs.Process) []procfs.Process {
 	var out []procfs.Process
-	for _, w := range e.pickWorkers(all) {
+	seen := map[int]bool{}
+	for _, w := range append(e.pickByName(all, shimName), e.pickWorkers(all)...) {
+		if seen[w.PID] {
+			continue // it descends from its shim
+		}
 		out = append(out, w)
 		for _, d := range procfs.Descendants(all, w.PID) {
-			if !d.Zombie() {
+			if seen[d.PID] = true; !d.Zombie() {
 				out = append(out, d)
 			}
 		}

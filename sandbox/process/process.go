@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/harness-engine/harness-engine/sandbox"
 	"github.com/harness-engine/harness-engine/worker"
 	"github.com/harness-engine/harness-engine/worker/procfs"
+	"github.com/harness-engine/harness-engine/worker/shim"
 )
 
 // Name is the backend's name in profiles.
@@ -86,8 +88,10 @@ func (b *Backend) Isolation() event.Isolation { return event.IsolationNone }
 
 func pidFile(s sandbox.Spec) string { return filepath.Join(s.Dir, "pid") }
 
-// Launch implements sandbox.Backend. The worker gets a session of its own, so that neither the engine's end nor its
-// terminal reaches it, and an environment in which nothing of the engine's is.
+func shimFile(s sandbox.Spec) string { return filepath.Join(s.Dir, "shim") }
+
+// Launch implements sandbox.Backend. The worker gets a parent outside of the engine's process tree, a session of its own,
+// so that neither the engine's end nor its terminal reaches it, and an environment in which nothing of the engine's is.
 func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	temp := filepath.Join(s.Dir, "tmp")
 	if err := os.Mkdir(temp, 0o700); err != nil {
@@ -110,11 +114,17 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 	defer ours.Close()
 	defer theirs.Close()
 
-	args := []string{
+	args := []string{"shim", "--pid-file", shimFile(s), "--ttl", s.OrphanTTL.String()}
+	if os.Getpid() != 1 { // the first process of a machine or container has to reap what lost its parent; this one would not
+		args = append(args, "--detach")
+	}
+	if s.Lock != "" {
+		args = append(args, "--lock", s.Lock)
+	}
+	args = append(args, "--",
 		"--socket", s.Socket, "--secret-file", s.SecretFile, "--state", s.State, "--workspace", s.Workspace,
 		"--mark", s.Addr, "--pid-file", pidFile(s), "--log-file", filepath.Join(s.Dir, "log"), "--log-level", b.o.LogLevel,
-		"--orphan-ttl", s.OrphanTTL.String(), "--parked-ttl", s.ParkedTTL.String(), "--scratch", scratch, "--ready-fd", "3",
-	}
+		"--orphan-ttl", s.OrphanTTL.String(), "--parked-ttl", s.ParkedTTL.String(), "--scratch", scratch, "--ready-fd", strconv.Itoa(shim.ReadyFD))
 	if b.o.NodeDir != "" {
 		args = append(args, "--node-dir", b.o.NodeDir)
 	}
@@ -137,9 +147,12 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 		return fmt.Errorf("failed to launch worker: %w", err)
 	}
 	_ = theirs.Close()
-	go func() { _ = cmd.Wait() }() // reaps it; when this process ends first, init does
+	go func() { _ = cmd.Wait() }() // reaps it; what it left behind is init's to reap
 	if err := awaitReady(ctx, ours); err != nil {
 		_ = cmd.Process.Kill()
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*b.polite)
+		defer cancel()
+		_ = b.Kill(clean, s)
 		return fmt.Errorf("failed to launch worker: %w: %s", err, firstLines(crash))
 	}
 	return nil
@@ -166,9 +179,16 @@ func firstLines(f *os.File) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(raw[:n]), "?"))
 }
 
-// Alive implements sandbox.Backend.
+// Alive implements sandbox.Backend. A worker that its shim has not started yet counts.
 func (b *Backend) Alive(s sandbox.Spec) (bool, error) {
 	_, err := procfs.ReadFile(pidFile(s))
+	if !errors.Is(err, procfs.ErrGone) {
+		return err == nil, err
+	}
+	if _, err := os.Lstat(pidFile(s)); !errors.Is(err, os.ErrNotExist) {
+		return false, nil // there was one
+	}
+	_, err = procfs.ReadFile(shimFile(s))
 	if errors.Is(err, procfs.ErrGone) {
 		return false, nil
 	}
@@ -176,16 +196,19 @@ func (b *Backend) Alive(s sandbox.Spec) (bool, error) {
 }
 
 // Kill implements sandbox.Backend: it asks the worker, then stops it so that it starts nothing more, ends what
-// descends from it, and ends it. What is left of a worker that died before is known by the mark in its environment.
+// descends from it, and ends it. Then the shim ends, which sees to what the worker left. What is left where both died
+// before is known by the mark in its environment.
 func (b *Backend) Kill(ctx context.Context, s sandbox.Spec) error {
-	p, err := procfs.ReadFile(pidFile(s))
-	switch {
-	case errors.Is(err, procfs.ErrGone):
-	case err != nil:
-		return err
-	default:
-		if err := b.end(ctx, p); err != nil {
+	for _, file := range []string{pidFile(s), shimFile(s)} {
+		p, err := procfs.ReadFile(file)
+		switch {
+		case errors.Is(err, procfs.ErrGone):
+		case err != nil:
 			return err
+		default:
+			if err := b.end(ctx, p); err != nil {
+				return err
+			}
 		}
 	}
 	return procfs.KillAll(ctx, func(all []procfs.Process) []procfs.Process {
@@ -201,7 +224,8 @@ func (b *Backend) Kill(ctx context.Context, s sandbox.Spec) error {
 }
 
 func (b *Backend) end(ctx context.Context, p procfs.Process) error {
-	if err := procfs.Signal(p, unix.SIGTERM); err == nil {
+	// One that is stopped would have to be woken to hear, and might go on with what it was doing first.
+	if p.State != 'T' && procfs.Signal(p, unix.SIGTERM) == nil {
 		polite, cancel := context.WithTimeout(ctx, b.polite)
 		err := awaitEnd(polite, p)
 		cancel()
