@@ -19,6 +19,9 @@ const hurry = 15
 // claim takes a place. When all are taken it looks for workers that have ended by themselves, and then for idle ones,
 // which it ends: their harness state stays, so the next turn of their conversation only starts slower.
 func (m *Manager) claim(ctx context.Context, addr string) error {
+	if err := m.notice(ctx); err != nil {
+		return err
+	}
 	if m.tryClaim(addr) {
 		return nil
 	}
@@ -37,6 +40,25 @@ func (m *Manager) claim(ctx context.Context, addr string) error {
 		}
 	}
 	return problem.New(problem.Capacity, "all %d sandboxes are in use", m.o.MaxSandboxes).With("retryAfter", retryAfterSec)
+}
+
+// notice counts the workers that other engines on this data folder have started since.
+func (m *Manager) notice(ctx context.Context) error {
+	found, err := m.List(ctx)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, addr := range found {
+		if m.live[addr] {
+			continue
+		}
+		if _, err := m.backendOf(m.spec(addr)); err == nil {
+			m.live[addr] = true
+		}
+	}
+	return nil
 }
 
 func (m *Manager) tryClaim(addr string) bool {

@@ -41,7 +41,7 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// Manager keeps the sandboxes of one machine. Two managers may share a data folder only one after the other.
+// Manager keeps the sandboxes of one machine. Several managers may share a data folder, each in its own engine.
 type Manager struct {
 	o        Options
 	runDir   string
@@ -137,8 +137,14 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 	if s.State, s.Workspace, err = m.folders(b); err != nil {
 		return nil, err
 	}
+	epoch := filepath.Dir(s.State)
+	s.Lock, s.Owner, s.Claim = filepath.Join(epoch, lockFile), filepath.Join(epoch, ownerFile), claimOf(b)
 	defer m.begin(addr)()
 	if err := m.claim(ctx, addr); err != nil {
+		return nil, err
+	}
+	if err := m.own(ctx, b, epoch); err != nil {
+		m.release(addr)
 		return nil, err
 	}
 	if err := m.makeDir(ctx, s); err != nil {
@@ -152,15 +158,28 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 			level = slog.LevelInfo
 		}
 		m.o.Log.Log(ctx, level, "failed to start sandbox", "sandbox", addr, "error", err)
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
-		defer cancel()
-		if err := m.Destroy(clean, addr); err != nil {
-			m.o.Log.Error("failed to clean up after a failed start", "sandbox", addr, "error", err)
-		}
-		return nil, err
+		return nil, m.undo(ctx, s, backend, b, leaseGen, err)
 	}
 	m.o.Log.Info("sandbox is ready", "sandbox", addr, "instance", r.Instance(), "took", time.Since(begin))
 	return r, nil
+}
+
+// undo removes what a failed start left, and returns why it failed: harness.ErrStaleLease when another engine has taken
+// the worker over meanwhile. Then it is not this one's to end.
+func (m *Manager) undo(ctx context.Context, s Spec, backend Backend, b harness.Binding, leaseGen int64, failure error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
+	defer cancel()
+	if client, err := m.dial(ctx, s, backend, b, leaseGen); err == nil {
+		err = client.Shutdown(ctx)
+		_ = client.Close()
+		if errors.Is(err, harness.ErrStaleLease) {
+			return fmt.Errorf("failed to start sandbox %s: %w", s.Addr, errors.Join(err, failure))
+		}
+	}
+	if err := m.Destroy(ctx, s.Addr); err != nil {
+		m.o.Log.Error("failed to clean up after a failed start", "sandbox", s.Addr, "error", err)
+	}
+	return failure
 }
 
 // makeDir makes the sandbox's folder.

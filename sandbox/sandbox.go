@@ -35,6 +35,8 @@ type Spec struct {
 	Socket     string // where the worker is to listen
 	SecretFile string
 	Lock       string        // file that is locked while anything of the sandbox lives; known only when it is started
+	Owner      string        // file that says which sandbox may hold the lock; known only when it is started
+	Claim      string        // content of Owner that lets this one start; known only when it is started
 	State      string        // known only when it is started
 	Workspace  string        // known only when it is started
 	OrphanTTL  time.Duration // known only when it is started

@@ -13,6 +13,8 @@ type shimOptions struct {
 	Detach  bool          `help:"Leave the caller's process tree first."`
 	PidFile string        `required:"" help:"File to which the process id and start time are written before the worker is started."`
 	Lock    string        `help:"File to hold locked until nothing of the sandbox is left." placeholder:"PATH"`
+	Owner   string        `help:"File that has to say --claim once the lock is held; otherwise nothing is started." placeholder:"PATH"`
+	Claim   string        `help:"What --owner has to say."`
 	TTL     time.Duration `name:"ttl" default:"15m" help:"How long the worker may be silent until it has said otherwise."`
 	Args    []string      `arg:"" passthrough:"" help:"Arguments of the worker, after --."`
 }

@@ -118,7 +118,7 @@ func runShim(o shimOptions) error {
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
-	return shim.Run(shim.Options{Args: args, PidFile: o.PidFile, Lock: o.Lock, TTL: o.TTL, Log: log})
+	return shim.Run(shim.Options{Args: args, PidFile: o.PidFile, Lock: o.Lock, Owner: o.Owner, Claim: o.Claim, TTL: o.TTL, Log: log})
 }
 
 func readSecret(path string) (string, error) {

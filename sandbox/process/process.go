@@ -119,7 +119,7 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 		args = append(args, "--detach")
 	}
 	if s.Lock != "" {
-		args = append(args, "--lock", s.Lock)
+		args = append(args, "--lock", s.Lock, "--owner", s.Owner, "--claim", s.Claim)
 	}
 	args = append(args, "--",
 		"--socket", s.Socket, "--secret-file", s.SecretFile, "--state", s.State, "--workspace", s.Workspace,

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		dir := argument("--dir")
 		err := Run(Options{
 			Args:    []string{"--role", argument("--as"), "--dir", dir, "--ttl", ttl.String()},
-			PidFile: dir + "/shim", Lock: dir + "/lock", TTL: ttl, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			PidFile: dir + "/shim", Lock: dir + "/lock", Owner: argument("--owner"), Claim: argument("--claim"), TTL: ttl, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -38,14 +38,18 @@ const (
 	politeTime = 20 * time.Second // for a worker to end when it was asked; it bounds itself below that
 	lastLook   = 2 * time.Second  // for a worker that was stopped together with the shim to speak again
 	sweepTime  = 10 * time.Second // of one attempt to end what is left
-	sweepPause = time.Second      // between two attempts
+	lockTime   = 2 * time.Second  // for the shim of a worker that has ended to let the lock go
+	lockPause  = 10 * time.Millisecond
+	sweepPause = time.Second // between two attempts
 )
 
 // Options say which worker to start. It is the running program itself, with other arguments.
 type Options struct {
-	Args    []string      // of the worker, without its name; the descriptor of its link is added
-	PidFile string        // where the shim says which process it is, before it starts the worker
-	Lock    string        // file whose lock the shim holds until nothing of the sandbox is left; empty: none
+	Args    []string // of the worker, without its name; the descriptor of its link is added
+	PidFile string   // where the shim says which process it is, before it starts the worker
+	Lock    string   // file whose lock the shim holds until nothing of the sandbox is left; empty: none
+	Owner   string   // file that has to say Claim once the lock is held, or nothing is started; empty: none
+	Claim   string
 	TTL     time.Duration // how long a worker may be silent until it has said otherwise
 	Log     *slog.Logger
 }
@@ -100,6 +104,12 @@ func Run(o Options) error {
 		}
 		defer lock.Close() // which lets it go
 	}
+	if o.Owner != "" {
+		says, err := os.ReadFile(o.Owner)
+		if err != nil || string(says) != o.Claim {
+			return errors.New("failed to start worker: the state folder is another one's by now")
+		}
+	}
 	w, err := start(o)
 	if err != nil {
 		return err
@@ -117,11 +127,16 @@ func takeLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to lock state folder: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("failed to lock state folder: another worker of the conversation uses it: %w", err)
+	for until := time.Now().Add(lockTime); ; time.Sleep(lockPause) { // one that ends lets it go last
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if time.Now().After(until) {
+			_ = f.Close()
+			return nil, fmt.Errorf("failed to lock state folder: another worker of the conversation uses it: %w", err)
+		}
 	}
-	return f, nil
 }
 
 // child is the shim's worker.

@@ -192,23 +192,43 @@ func TestStoppedForAWhile(t *testing.T) {
 	}
 }
 
-// TestOneWorkerAtATime: a second shim with the same lock starts nothing, until the first has left nothing behind.
-func TestOneWorkerAtATime(t *testing.T) {
-	r := launch(t, "worker", time.Hour)
-	second := exec.Command("/proc/self/exe", "--role", "shim", "--as", "worker", "--dir", r.dir, "--ttl", "1h")
-	second.Env = []string{"PATH=" + os.Getenv("PATH"), markVariable + "=" + r.mark}
+// startsNothing runs a shim that has to refuse.
+func startsNothing(t *testing.T, mark, want string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", append([]string{"--role", "shim", "--as", "worker", "--ttl", "1h"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), markVariable + "=" + mark}
 	ours, theirs, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ours.Close()
-	second.ExtraFiles = []*os.File{theirs}
-	said, err := second.CombinedOutput()
-	_ = theirs.Close()
-	if err == nil || !strings.Contains(string(said), "another worker") {
-		t.Fatalf("a second shim: %v %s", err, said)
+	defer theirs.Close()
+	cmd.ExtraFiles = []*os.File{theirs}
+	said, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(said), want) {
+		t.Fatalf("%v %s, want %q", err, said, want)
 	}
+}
+
+// TestOneWorkerAtATime: a second shim with the same lock starts nothing.
+func TestOneWorkerAtATime(t *testing.T) {
+	r := launch(t, "worker", time.Hour)
+	startsNothing(t, r.mark, "another worker", "--dir", r.dir)
 	if n := len(marked(r.mark)); n < 5 {
 		t.Fatalf("%q: the first did not go on", marked(r.mark))
+	}
+}
+
+// TestOwner: a shim starts nothing where the folder belongs to another sandbox by now.
+func TestOwner(t *testing.T) {
+	dir := t.TempDir()
+	owner := dir + "/owner"
+	startsNothing(t, t.Name(), "another one's", "--dir", dir, "--owner", owner, "--claim", "1 sbx_a\n") // there is no owner
+	if err := os.WriteFile(owner, []byte("2 sbx_b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startsNothing(t, t.Name(), "another one's", "--dir", dir, "--owner", owner, "--claim", "1 sbx_a\n")
+	if left := marked(t.Name()); len(left) > 0 {
+		t.Fatalf("there is %q", left)
 	}
 }
