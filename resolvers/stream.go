@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/99designs/gqlgen/graphql"
-	"github.com/99designs/gqlgen/graphql/handler/transport"
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
@@ -18,8 +17,8 @@ type StreamKind int
 // Kinds of streams. A context without one carries no subscription at all.
 const (
 	StreamNone     StreamKind = iota
-	StreamMessages            // errors are responses, as in SSE
-	StreamFrames              // errors have a frame of their own that ends the operation, as in graphql-transport-ws
+	StreamMessages            // how the stream ends is told by its last response, as in SSE
+	StreamFrames              // the end of the connection is told by the connection, as in graphql-transport-ws
 )
 
 type (
@@ -32,8 +31,8 @@ func WithStream(ctx context.Context, kind StreamKind) context.Context {
 	return context.WithValue(ctx, streamKindKey{}, kind)
 }
 
-// Streams is the extension by which a subscription ends with an error on every transport, and is refused on those that
-// could only answer once.
+// Streams is the extension by which a subscription ends with an error on every transport, as a response without data,
+// and is refused on those that could only answer once.
 type Streams struct{}
 
 var _ interface {
@@ -61,25 +60,12 @@ func (Streams) InterceptOperation(ctx context.Context, next graphql.OperationHan
 	responses := next(context.WithValue(ctx, streamEndKey{}, end))
 	return func(ctx context.Context) *graphql.Response {
 		resp := responses(ctx)
-		var errs gqlerror.List
-		switch {
-		case resp == nil:
+		if resp == nil {
 			if err := end.take(ctx, kind); err != nil {
-				errs = gqlerror.List{err}
+				return &graphql.Response{Errors: gqlerror.List{err}}
 			}
-		case kind == StreamFrames && len(resp.Data) == 0:
-			errs = resp.Errors
 		}
-		switch {
-		case len(errs) == 0:
-			return resp
-		case kind == StreamMessages:
-			return &graphql.Response{Errors: errs}
-		}
-		for _, err := range errs {
-			transport.AddSubscriptionError(ctx, err)
-		}
-		return nil
+		return resp
 	}
 }
 

@@ -42,19 +42,28 @@ func (s *Server) authenticate(refuse refuser, next http.Handler) http.Handler {
 
 // identify returns a context that has the caller and ends with the token.
 func (s *Server) identify(ctx context.Context, authorization string) (context.Context, context.CancelFunc, *problem.Error) {
+	who, p := s.judge(ctx, authorization)
+	if p != nil {
+		return nil, nil, p
+	}
+	ctx, cancel := context.WithDeadlineCause(authz.WithCaller(ctx, who.Caller), who.Expires, errExpired)
+	return ctx, cancel, nil
+}
+
+// judge finds out who bears the value of an Authorization header. A problem other than Unauthenticated: nobody could tell.
+func (s *Server) judge(ctx context.Context, authorization string) (auth.Identity, *problem.Error) {
 	token, ok := auth.Bearer(authorization)
 	if !ok {
-		return nil, nil, problem.New(problem.Unauthenticated, "Authorization must be a bearer token")
+		return auth.Identity{}, problem.New(problem.Unauthenticated, "Authorization must be a bearer token")
 	}
 	who, err := s.auth.Authenticate(ctx, token)
 	switch {
 	case errors.Is(err, auth.ErrInvalid):
 		s.logger.DebugContext(ctx, "token refused", "error", err)
-		return nil, nil, errBadToken
+		return auth.Identity{}, errBadToken
 	case err != nil:
 		s.logger.ErrorContext(ctx, "token not judged", "error", err)
-		return nil, nil, problem.New(problem.AuthorizationUnavailable, "authentication is unavailable, try again").With("retryable", true)
+		return auth.Identity{}, problem.New(problem.AuthorizationUnavailable, "authentication is unavailable, try again").With("retryable", true)
 	}
-	ctx, cancel := context.WithDeadlineCause(authz.WithCaller(ctx, who.Caller), who.Expires, errExpired)
-	return ctx, cancel, nil
+	return who, nil
 }

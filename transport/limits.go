@@ -15,10 +15,14 @@ type Limits struct {
 	OperationTimeout  time.Duration // of a query or mutation; default 30 s
 	InitTimeout       time.Duration // for connection_init; default 10 s
 	WriteTimeout      time.Duration // for one WebSocket message to a slow reader; default 10 s
-	PingInterval      time.Duration // of WebSockets, and of comments on event streams; default 10 s
+	PingInterval      time.Duration // of comments on event streams; default 10 s
+	SocketPing        time.Duration // of pings on WebSockets, and to answer one; default 12 s
 	MaxSockets        int           // streams at once, WebSockets and event streams; default 10,000
 	MaxCallerStreams  int           // of them one caller's; default 1,000
 	MaxSocketOps      int           // operations at once on one WebSocket; default 100
+	MaxExecuting      int           // operations of all WebSockets that are executed at once, others wait; default 256
+	DrainSpread       time.Duration // the most over which a drain spreads the closing of WebSockets; default 5 s
+	DrainTimeout      time.Duration // the most that it waits for queries and mutations on them; default 10 s
 	MaxQueryCache     int           // parsed documents kept; default 500
 	MaxCachedQuery    int           // longest document that is kept, bytes; default 16 KiB
 	ReadinessTimeout  time.Duration // of all readiness checks together; default 2 s
@@ -53,6 +57,10 @@ func (l Limits) withDefaults() Limits {
 	count(&l.MaxSockets, 10_000)
 	count(&l.MaxCallerStreams, 1000)
 	count(&l.MaxSocketOps, 100)
+	wait(&l.SocketPing, 12*time.Second)
+	count(&l.MaxExecuting, 256)
+	wait(&l.DrainSpread, 5*time.Second)
+	wait(&l.DrainTimeout, 10*time.Second)
 	count(&l.MaxQueryCache, 500)
 	count(&l.MaxCachedQuery, 16<<10)
 	wait(&l.ReadinessTimeout, 2*time.Second)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
@@ -17,6 +16,7 @@ import (
 	"github.com/harness-engine/harness-engine/resolvers"
 	"github.com/harness-engine/harness-engine/transport/auth"
 	"github.com/harness-engine/harness-engine/transport/playground"
+	"github.com/harness-engine/harness-engine/transport/ws"
 )
 
 // Files takes attachments in and gives them back; see file.Service.
@@ -49,7 +49,7 @@ type Server struct {
 	// life ends at Drain; its cause says so to whoever is cut off.
 	life    context.Context
 	end     context.CancelCauseFunc
-	sockets atomic.Int64
+	sockets *ws.Server
 	streams *quota
 }
 
@@ -73,6 +73,7 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.streams = newQuota(s.limits.MaxSockets, s.limits.MaxCallerStreams)
+	s.sockets = s.newSockets(o.API)
 	s.checks = newReadiness(o.Checks, s.limits, s.logger)
 
 	mux := http.NewServeMux()
@@ -107,9 +108,17 @@ func (s *Server) HTTP(addr string) *http.Server {
 	}
 }
 
-// Drain makes the server not ready, takes no new work and ends every stream, WebSockets with 1012. Call it before
-// http.Server.Shutdown, which waits for the requests that are in work.
-func (s *Server) Drain() { s.end(errDraining) }
+// Drain makes the server not ready, takes no new work and ends every stream: event streams at once, WebSockets with
+// 1012, each at a moment of its own and when the queries and mutations on it have ended. Call it before
+// http.Server.Shutdown, which waits for the requests that are in work, and Wait.
+func (s *Server) Drain() {
+	s.end(errDraining)
+	s.sockets.Drain()
+}
+
+// Wait waits until a drain has closed all WebSockets, which takes at most Limits.DrainTimeout and a moment. When ctx ends
+// before, they are cut off, and its error is returned.
+func (s *Server) Wait(ctx context.Context) error { return s.sockets.Wait(ctx) }
 
 // draining reports whether Drain was called.
 func (s *Server) draining() bool { return s.life.Err() != nil }

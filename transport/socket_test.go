@@ -361,10 +361,6 @@ func TestUpgradesAreRefused(t *testing.T) {
 	if _, resp, err := w.dial(http.Header{"Authorization": {"Bearer nonsense"}}); err == nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("bad token: %v", err)
 	}
-	plain := websocket.Dialer{Subprotocols: []string{"graphql-ws"}}
-	if _, resp, err := plain.DialContext(w.ctx, "ws"+strings.TrimPrefix(w.http.URL, "http")+"/graphql", nil); err == nil || resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("legacy protocol: %v", err)
-	}
 	w.connect(w.token("alice"))
 	if _, resp, err := w.dial(nil); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one too many: %v", err)

@@ -1,0 +1,146 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/resolvers"
+)
+
+// renewAhead is how long before a permission ends a feed asks for it anew, at most: so that deliveries need not wait for
+// the answer, a permission that was taken away ends the feed in time, and not all feeds ask at once.
+const renewAhead = time.Second
+
+// renewalOf is when to ask for a permission again that lasts until then.
+func renewalOf(until time.Time) time.Time {
+	ahead := min(renewAhead, time.Until(until)/5)
+	if ahead <= 0 {
+		return until
+	}
+	return until.Add(-ahead/2 - rand.N(ahead/2+1)) //nolint:gosec // spreads load
+}
+
+// follow makes the operation a feed, which belongs to the writer. What it took to open it is let go.
+func (op *operation) follow(feed resolvers.Feed) {
+	feed.Notify(op.notified)
+	until := feed.Until()
+	k := op.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	op.cancel()
+	op.cancel = nil
+	op.feed = feed
+	op.renewAt = renewalOf(until)
+	k.arm(op.renewAt)
+	op.endless()
+	op.want()
+}
+
+// notified is called by the feed when there may be something.
+func (op *operation) notified() {
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	op.want()
+}
+
+// want puts a feed in line for the writer. mu is held.
+func (op *operation) want() {
+	if op.feed == nil || op.queued || op.gone {
+		return
+	}
+	op.queued = true
+	op.k.ready = append(op.k.ready, op)
+	op.k.rouse()
+}
+
+// starve is called by the writer for a feed that had its turn without a permission: it has another with the answer.
+func (op *operation) starve() {
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	op.starved = true
+	op.askAgain()
+}
+
+// askAgain begins to renew the feed's permission, beside the writer. mu is held.
+func (op *operation) askAgain() {
+	if op.renewing || op.over.Load() {
+		return
+	}
+	op.renewing = true
+	op.k.s.renew.submit(op.renew)
+}
+
+// renew asks for the permission. Who waited in line for longer than a feed may be held gets no answer.
+func (op *operation) renew() {
+	k := op.k
+	before := op.feed.Until()
+	held := before
+	if now := time.Now(); held.Before(now) {
+		held = now
+	}
+	err := op.askUntil(held.Add(k.s.o.Limits.HoldFor + renewAhead))
+	after := op.feed.Until()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	op.renewing = false
+	switch {
+	case err != nil:
+		op.failure = err
+	case after.After(before):
+		op.renewAt = renewalOf(after)
+	default: // an answer that was not new
+		op.renewAt = after
+	}
+	k.arm(op.renewAt)
+	if op.starved || op.failure != nil || op.over.Load() {
+		op.starved = false
+		op.want()
+	}
+}
+
+func (op *operation) askUntil(deadline time.Time) (shown *gqlerror.Error) {
+	k, api := op.k, op.k.s.o.API
+	ctx, cancel := context.WithDeadline(k.ctx, deadline)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			shown = api.Present(ctx, api.Recover(ctx, p))
+		}
+	}()
+	err := op.feed.Renew(ctx)
+	switch {
+	case err == nil, k.ctx.Err() != nil:
+		return nil
+	case ctx.Err() != nil:
+		err = problem.New(problem.AuthorizationUnavailable, "authorization is unavailable, try again").With("retryable", true).Because(err)
+	}
+	return presented(ctx, api, err)[0]
+}
+
+// poll asks a feed for its next delivery. last: it was the last, and says why.
+func (op *operation) poll(ctx context.Context) (e entry, ok bool) {
+	api := op.k.s.o.API
+	defer func() {
+		if p := recover(); p != nil {
+			e, ok = op.failed(api.Present(ctx, api.Recover(ctx, p))), true
+		}
+	}()
+	item, ok, err := op.feed.Poll(ctx)
+	switch {
+	case err == nil && ok:
+		return entry{op: op, payload: item.Payload}, true
+	case err == nil:
+		return entry{}, false
+	case errors.Is(err, io.EOF):
+		return entry{op: op, last: true}, true
+	case ctx.Err() != nil:
+		return entry{}, false // the socket ends
+	}
+	return op.failed(presented(ctx, api, err)[0]), true
+}

@@ -1,0 +1,258 @@
+package ws
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/resolvers"
+)
+
+// operation is one subscribe message and what becomes of it. It is one of two kinds: it runs on a goroutine and sends,
+// or, once it has a feed, it belongs to the socket's writer, which polls it.
+type operation struct {
+	k     *socket
+	id    string
+	rawID []byte
+	over  atomic.Bool // nothing more may be sent; set once, by whoever ends it
+
+	// Of the socket's mu.
+	cancel   context.CancelFunc // of what runs on a goroutine; nil for a feed
+	finite   bool               // it counts as one that ends by itself
+	feed     resolvers.Feed
+	renewAt  time.Time
+	renewing bool
+	queued   bool // it is in the socket's ready
+	starved  bool // it had its turn without a permission
+	gone     bool // it has been let go
+	failure  *gqlerror.Error
+
+	held  []entry // of the writer: what waits for a permission
+	final []byte  // of the goroutine: the last frame, for which there was no room
+}
+
+// subscribe begins an operation. It reports whether it kept the buffer.
+func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
+	k.mu.Lock()
+	switch {
+	case k.phase < phaseReady:
+		k.failing(CloseUnauthorized, "Unauthorized", errClosed)
+	case k.draining: // it has not begun: the client sends it again where it comes back
+	case k.ops[m.id] != nil:
+		k.failing(CloseDuplicateID, "Subscriber for this id already exists", errClosed)
+	case k.phase >= phaseClosing:
+	case k.working >= k.s.o.Limits.MaxOps:
+		k.mu.Unlock()
+		p := problem.New(problem.RateLimited, "a connection carries at most %d operations at once", k.s.o.Limits.MaxOps)
+		k.send(errorFrame(m.rawID, gqlerror.List{k.s.o.API.Present(k.ctx, p)}))
+		return false
+	default:
+		op := &operation{k: k, id: m.id, rawID: append([]byte(nil), m.rawID...), finite: true}
+		if k.ops == nil {
+			k.ops = map[string]*operation{}
+		}
+		k.ops[m.id] = op
+		k.working++
+		k.finite++
+		k.refs++
+		var ctx context.Context
+		ctx, op.cancel = context.WithCancel(k.ctx)
+		k.mu.Unlock()
+		k.s.execute.submit(func() { op.start(ctx, m.payload, buffer) })
+		return true
+	}
+	k.mu.Unlock()
+	return false
+}
+
+// start reads the request and executes it.
+func (op *operation) start(ctx context.Context, payload []byte, buffer *[]byte) {
+	k, api := op.k, op.k.s.o.API
+	streams := false
+	defer func() {
+		p := recover()
+		if p != nil {
+			op.conclude(errorFrame(op.rawID, gqlerror.List{api.Present(ctx, api.Recover(ctx, p))}))
+		}
+		if !streams {
+			op.leave()
+		}
+	}()
+	if ctx.Err() != nil { // it was ended while it waited
+		k.recycle(buffer)
+		return
+	}
+	r, err := parseRequest(payload)
+	k.recycle(buffer)
+	if err != nil {
+		k.fail(CloseBadRequest, err.Error())
+		return
+	}
+	ctx = graphql.StartOperationTrace(ctx)
+	now := graphql.Now()
+	rc, errs := k.exec.CreateOperationContext(ctx, &graphql.RawParams{
+		Query: r.query, OperationName: r.operation, Variables: r.variables, Extensions: r.extensions,
+		ReadTime: graphql.TraceTiming{Start: graphql.GetStartTime(ctx), End: now},
+	})
+	if len(errs) > 0 {
+		op.conclude(errorFrame(op.rawID, k.exec.DispatchError(graphql.WithOperationContext(ctx, rc), errs).Errors))
+		return
+	}
+	if rc.Operation.Operation != ast.Subscription {
+		op.run(ctx, rc)
+		return
+	}
+	feed, ok, err := api.OpenFeed(ctx, rc, "")
+	switch {
+	case err != nil:
+		op.conclude(errorFrame(op.rawID, presented(ctx, api, err)))
+	case ok:
+		streams = true
+		op.follow(feed)
+	default:
+		streams = true
+		op.unbounded()
+		go func() {
+			defer op.leave()
+			defer func() {
+				if p := recover(); p != nil {
+					op.conclude(errorFrame(op.rawID, gqlerror.List{api.Present(ctx, api.Recover(ctx, p))}))
+				}
+			}()
+			op.run(ctx, rc)
+		}()
+	}
+}
+
+// presented is an error as a client sees it.
+func presented(ctx context.Context, api API, err error) gqlerror.List {
+	var list gqlerror.List
+	if errors.As(err, &list) && len(list) > 0 {
+		return list
+	}
+	var one *gqlerror.Error
+	if errors.As(err, &one) {
+		return gqlerror.List{one}
+	}
+	return gqlerror.List{api.Present(ctx, err)}
+}
+
+// run executes the operation in the ordinary way and sends what comes. A response without data is the end, an error of
+// the request.
+func (op *operation) run(ctx context.Context, rc *graphql.OperationContext) {
+	responses, ctx := op.k.exec.DispatchOperation(graphql.WithOperationContext(ctx, rc), rc)
+	for {
+		resp := responses(ctx)
+		switch {
+		case resp == nil:
+			op.conclude(appendComplete(nil, op.rawID))
+			return
+		case len(resp.Data) == 0 && len(resp.Errors) > 0:
+			op.conclude(errorFrame(op.rawID, resp.Errors))
+			return
+		}
+		payload, err := json.Marshal(resp)
+		if err != nil {
+			op.conclude(errorFrame(op.rawID, gqlerror.List{op.k.s.o.API.Present(ctx, err)}))
+			return
+		}
+		frame := appendMessage(make([]byte, 0, maxFrameHeader+messageOverhead+len(op.rawID)+len(typeNext)+len(payload)+64), op.rawID, typeNext, payload)
+		if rc.Operation.Operation != ast.Subscription {
+			op.conclude(appendComplete(frame, op.rawID))
+			return
+		}
+		if op.over.Load() || !op.k.send(frame) {
+			return
+		}
+	}
+}
+
+// conclude sends the operation's last frame, unless the client has ended it. Its id is free before the frame is sent.
+func (op *operation) conclude(frame []byte) {
+	if op.end() && !op.k.offer(frame) {
+		op.final = frame
+	}
+}
+
+// leave lets the operation go when its last frame has found room. Waiting for that is not for the goroutines that
+// execute operations: they are few.
+func (op *operation) leave() {
+	if op.final == nil {
+		op.let()
+		return
+	}
+	go func() {
+		op.k.send(op.final)
+		op.let()
+	}()
+}
+
+// end takes the right to say the last word; false: somebody else has it.
+func (op *operation) end() bool {
+	if !op.over.CompareAndSwap(false, true) {
+		return false
+	}
+	k := op.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ops[op.id] == op {
+		delete(k.ops, op.id)
+	}
+	return true
+}
+
+// stop ends the operation without a word: the client, or the connection, has ended it. The socket's mu is held, and the
+// operation has no id any more.
+func (op *operation) stop() {
+	op.over.Store(true)
+	if op.cancel != nil {
+		op.cancel()
+	}
+	op.want()
+}
+
+// unbounded says that the operation does not end by itself.
+func (op *operation) unbounded() {
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	op.endless()
+}
+
+// endless is unbounded; mu is held.
+func (op *operation) endless() {
+	if op.finite {
+		op.finite = false
+		op.k.finite--
+		op.k.drained()
+	}
+}
+
+// let lets the operation go: it makes room for another.
+func (op *operation) let() {
+	k := op.k
+	k.mu.Lock()
+	if op.cancel != nil {
+		op.cancel()
+	}
+	op.gone = true
+	op.endless()
+	k.working--
+	k.mu.Unlock()
+	k.done()
+}
+
+// errorFrame is the message that ends an operation with errors.
+func errorFrame(rawID []byte, errs gqlerror.List) []byte {
+	payload, err := json.Marshal(errs)
+	if err != nil { // extensions are scalars
+		payload = []byte(`[{"message":"internal error","extensions":{"code":"INTERNAL"}}]`)
+	}
+	return appendMessage(nil, rawID, typeError, payload)
+}

@@ -1,0 +1,278 @@
+package ws
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/gorilla/websocket"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+)
+
+// phase is how far a socket is in its life. It only goes up.
+type phase int
+
+const (
+	phaseOpen     phase = iota // connection_init has not come
+	phaseGreeting              // it is being judged
+	phaseReady                 // operations may come
+	phaseClosing               // a close frame is to be sent, behind what is queued
+	phaseClosed                // it has been sent: nothing more may be
+	phaseDead                  // the connection is gone
+)
+
+// Bounds of a socket.
+const (
+	maxQueued = 64 << 10        // bytes of frames that wait for the writer; whoever has more waits
+	linger    = time.Second     // for the other side's close frame
+	lingering = int64(16 << 20) // bytes that are read on to let a close frame arrive
+)
+
+// Reasons of close frames.
+const reasonRestart = "the engine is shutting down"
+
+var (
+	errExpired = problem.New(problem.Unauthenticated, "the token has expired")
+	errClosed  = problem.New(problem.Capacity, "the connection has ended")
+)
+
+// socket is one connection.
+type socket struct {
+	s       *Server
+	exec    graphql.GraphExecutor
+	conn    *websocket.Conn
+	net     net.Conn
+	wake    chan struct{} // of a writer that waits
+	timer   *time.Timer
+	heard   atomic.Bool // something came since the last ping
+	cancel  context.CancelCauseFunc
+	release func() // of the connection's place; of whoever is about to replace it, then of the last
+
+	mu       sync.Mutex
+	room     sync.Cond // there is room in queue, or no more sense in waiting for it
+	phase    phase
+	code     int // of the close frame, from phaseClosing on
+	reason   string
+	known    *Identity       // from the upgrade request
+	ctx      context.Context // of operations; ends with the socket
+	expires  time.Time
+	initBy   time.Time
+	pingAt   time.Time
+	pinged   bool
+	due      time.Time // when timer fires; zero: not set
+	ticked   bool
+	writing  bool // there is a writer
+	draining bool
+	ops      map[string]*operation // by id; an id is free when its operation is not here any more
+	working  int                   // operations that are not let go yet
+	finite   int                   // of them those that end by themselves, as far as is known
+	refs     int                   // reader, writer, greeting and operations
+	queue    [][]byte              // frames
+	queued   int                   // bytes in queue
+	ready    []*operation          // feeds that want the writer, in order
+}
+
+func newSocket(s *Server, conn *websocket.Conn, exec graphql.GraphExecutor, known *Identity, release func()) *socket {
+	k := &socket{s: s, exec: exec, conn: conn, net: conn.NetConn(), wake: make(chan struct{}, 1), release: release, known: known, refs: 1}
+	k.room.L = &k.mu
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	now := time.Now()
+	k.initBy, k.pingAt = now.Add(s.o.Limits.InitTimeout), now.Add(s.o.Limits.PingInterval)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.arm(earliest(k.initBy, k.pingAt))
+	return k
+}
+
+// earliest is the earlier of two moments, of which one may be zero.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// arm makes the timer fire at that moment, if not before. mu is held.
+func (k *socket) arm(at time.Time) {
+	if at.IsZero() || k.phase == phaseDead || !k.due.IsZero() && !at.Before(k.due) {
+		return
+	}
+	k.due = at
+	if k.timer == nil {
+		k.timer = time.AfterFunc(time.Until(at), k.tick)
+		return
+	}
+	k.timer.Reset(time.Until(at))
+}
+
+// tick is called by the timer, on a goroutine of its own, which becomes the writer where there is none.
+func (k *socket) tick() {
+	k.mu.Lock()
+	if k.phase == phaseDead {
+		k.mu.Unlock()
+		return
+	}
+	k.due, k.ticked = time.Time{}, true
+	if k.writing {
+		k.rouse()
+		k.mu.Unlock()
+		return
+	}
+	k.writing = true
+	k.refs++
+	k.mu.Unlock()
+	k.write()
+}
+
+// rouse makes sure that a writer looks at what there is to do. mu is held.
+func (k *socket) rouse() {
+	if !k.writing {
+		k.writing = true
+		k.refs++
+		go k.write()
+		return
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// maintain does what is due: the ends of init and token, the ping, and the renewal of feeds. mu is held.
+func (k *socket) maintain(now time.Time) {
+	if k.phase >= phaseClosing {
+		return
+	}
+	limits := k.s.o.Limits
+	next := k.pingAt
+	switch {
+	case k.phase == phaseOpen && !now.Before(k.initBy):
+		k.failing(CloseInitTimeout, "Connection initialisation timeout", errClosed)
+		return
+	case k.phase == phaseOpen:
+		next = earliest(next, k.initBy)
+	case !k.expires.IsZero() && !now.Before(k.expires):
+		k.failing(CloseForbidden, errExpired.Message, errExpired)
+		return
+	default:
+		next = earliest(next, k.expires)
+	}
+	if !now.Before(k.pingAt) {
+		if k.pinged && !k.heard.Load() {
+			_ = k.conn.Close() // gone without a word: the reader ends the socket
+			return
+		}
+		k.heard.Store(false)
+		k.pinged, k.pingAt = true, now.Add(limits.PingInterval)
+		k.enqueue(appendSole(nil, typePing, nil))
+		next = earliest(k.pingAt, k.expires)
+	}
+	for _, op := range k.ops {
+		if op.feed == nil {
+			continue
+		}
+		if !now.Before(op.renewAt) {
+			op.askAgain()
+			continue
+		}
+		next = earliest(next, op.renewAt)
+	}
+	k.arm(next)
+}
+
+// send hands a frame to the writer. It waits for room; false: the socket takes no more.
+func (k *socket) send(frame []byte) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for k.queued > maxQueued && k.phase < phaseClosing {
+		k.room.Wait()
+	}
+	if k.phase >= phaseClosing {
+		return false
+	}
+	k.enqueue(frame)
+	k.rouse()
+	return true
+}
+
+// offer is send where there is room at once; false: there is none. A socket that takes no more drops the frame.
+func (k *socket) offer(frame []byte) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.phase >= phaseClosing:
+		return true
+	case k.queued > maxQueued:
+		return false
+	}
+	k.enqueue(frame)
+	k.rouse()
+	return true
+}
+
+// enqueue is send without waiting or waking. mu is held.
+func (k *socket) enqueue(frame []byte) {
+	k.queue = append(k.queue, frame)
+	k.queued += len(frame)
+}
+
+// fail closes the socket with a code of the protocol, unless it is being closed already.
+func (k *socket) fail(code int, reason string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failing(code, reason, errClosed)
+}
+
+// failing is fail; mu is held. The cause is what operations see that are cut off.
+func (k *socket) failing(code int, reason string, cause error) {
+	if k.phase >= phaseClosing {
+		return
+	}
+	k.phase, k.code, k.reason = phaseClosing, code, reason
+	_ = k.net.SetWriteDeadline(time.Now().Add(2 * linger)) // for a write that is stuck
+	k.cancel(cause)
+	k.room.Broadcast()
+	k.rouse()
+}
+
+// finish ends the socket; the reader calls it when nothing more can be read.
+func (k *socket) finish() {
+	k.cancel(errClosed)
+	k.mu.Lock()
+	k.phase = phaseDead
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	for id, op := range k.ops {
+		delete(k.ops, id)
+		op.stop()
+	}
+	k.queue, k.queued = nil, 0
+	k.room.Broadcast()
+	if k.writing || len(k.ready) > 0 {
+		k.rouse() // it lets feeds go
+	}
+	release := k.release
+	k.release = nil
+	k.mu.Unlock()
+	_ = k.conn.Close()
+	if release != nil {
+		release()
+	}
+	k.done()
+}
+
+// done lets go of one part of the socket; with the last the socket is forgotten.
+func (k *socket) done() {
+	k.mu.Lock()
+	k.refs--
+	last := k.refs == 0
+	k.mu.Unlock()
+	if last {
+		k.s.forget(k)
+	}
+}

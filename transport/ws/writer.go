@@ -1,0 +1,282 @@
+package ws
+
+import (
+	"net"
+	"time"
+
+	"github.com/vektah/gqlparser/v2/gqlerror"
+)
+
+// Bounds of one write. Each feed gives one delivery in turn, so none waits for longer than a round of the others.
+const (
+	batchBytes   = 64 << 10 // no more is gathered beyond
+	batchEntries = 64
+	sharedBytes  = 16 << 10 // a longer payload is written from where it is, not copied
+)
+
+// entry is one thing to be written: a frame, or what a feed gave.
+type entry struct {
+	op      *operation
+	payload []byte // of next; without op a whole frame
+	last    bool   // the operation's last: complete, or the failure
+	failure *gqlerror.Error
+}
+
+func (op *operation) failed(err *gqlerror.Error) entry {
+	return entry{op: op, last: true, failure: err}
+}
+
+// batch is what goes into one write.
+type batch struct {
+	entries []entry
+	size    int
+	buf     []byte
+	cuts    []cut
+	parts   net.Buffers
+}
+
+// cut is a payload that is written from where it is, behind buf[:at].
+type cut struct {
+	at      int
+	payload []byte
+}
+
+func (b *batch) add(e entry) {
+	b.entries = append(b.entries, e)
+	b.size += len(e.payload)
+}
+
+func (b *batch) reset() {
+	clear(b.entries)
+	clear(b.cuts)
+	b.entries, b.cuts, b.size = b.entries[:0], b.cuts[:0], 0
+	if b.buf = b.buf[:0]; cap(b.buf) > 2*batchBytes {
+		b.buf = nil
+	}
+}
+
+// write is the goroutine that writes to the socket. It ends when nothing was to be written from one tick to the next.
+func (k *socket) write() {
+	carried := false // something, since the last tick
+	dead := false
+	for {
+		b := k.s.batches.Get().(*batch)
+		ticked := k.collect(b)
+		k.gather(b)
+		wrote := len(b.entries) > 0
+		if wrote && !dead {
+			dead = !k.flush(b)
+		}
+		b.reset()
+		k.s.batches.Put(b)
+		if wrote && !ticked {
+			carried = true
+		}
+		if !k.park(ticked && !carried) {
+			return
+		}
+		if ticked {
+			carried = false
+		}
+	}
+}
+
+// park waits for more to do; false: the writer is not needed any more, idle says that nobody has needed it for long.
+func (k *socket) park(idle bool) bool {
+	k.mu.Lock()
+	switch {
+	case len(k.queue) > 0 || len(k.ready) > 0 || k.ticked || k.phase == phaseClosing:
+		k.mu.Unlock()
+		return true
+	case idle || k.phase >= phaseClosed:
+		k.writing = false
+		k.mu.Unlock()
+		k.done()
+		return false
+	}
+	k.mu.Unlock()
+	<-k.wake
+	return true
+}
+
+// collect does what is due and takes the frames that wait. Behind them comes the close frame, where there is to be one.
+func (k *socket) collect(b *batch) (ticked bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if ticked = k.ticked; ticked {
+		k.ticked = false
+		k.maintain(time.Now())
+	}
+	if len(k.queue) > 0 && k.phase <= phaseClosing {
+		for i, frame := range k.queue {
+			b.add(entry{payload: frame})
+			k.queue[i] = nil
+		}
+	}
+	if k.queue = k.queue[:0]; cap(k.queue) > 8 {
+		k.queue = nil
+	}
+	k.queued = 0
+	k.room.Broadcast()
+	if k.phase == phaseClosing {
+		k.phase = phaseClosed
+		b.add(entry{payload: appendClose(nil, k.code, k.reason), last: true})
+	}
+	return ticked
+}
+
+// gather polls the feeds that are ready, in turn.
+func (k *socket) gather(b *batch) {
+	for b.size < batchBytes && len(b.entries) < batchEntries {
+		op, failure := k.nextReady()
+		switch {
+		case op == nil:
+			return
+		case failure != nil:
+			op.held = nil
+			b.add(op.failed(failure))
+			continue
+		case !time.Now().Before(op.feed.Until()):
+			op.starve()
+			continue
+		case op.held != nil:
+			for _, e := range op.held {
+				b.add(e)
+			}
+			op.held = nil
+		}
+		e, ok := op.poll(k.ctx)
+		if !ok {
+			continue
+		}
+		b.add(e)
+		if !e.last {
+			k.mu.Lock()
+			op.want()
+			k.mu.Unlock()
+		}
+	}
+}
+
+// nextReady is the feed whose turn it is; those that are over are let go.
+func (k *socket) nextReady() (op *operation, failure *gqlerror.Error) {
+	for {
+		k.mu.Lock()
+		if len(k.ready) == 0 {
+			if cap(k.ready) > 8 {
+				k.ready = nil
+			}
+			k.mu.Unlock()
+			return nil, nil
+		}
+		op = k.ready[0]
+		k.ready[0] = nil
+		if k.ready = k.ready[1:]; len(k.ready) == 0 {
+			k.ready = nil
+		}
+		op.queued = false
+		over, renewing, failure, leaving := op.over.Load(), op.renewing, op.failure, k.phase >= phaseClosing
+		k.mu.Unlock()
+		switch {
+		case over && !renewing: // else it comes again
+			op.feed.Close()
+			op.held = nil
+			op.let()
+		case !over && !leaving:
+			return op, failure
+		}
+	}
+}
+
+// flush writes the batch; false: the connection is lost. What a feed gave is written while it is permitted; where it is
+// no more it is held, and so is what follows it.
+func (k *socket) flush(b *batch) bool {
+	closing := false
+	now := time.Now()
+	for _, e := range b.entries {
+		op := e.op
+		switch {
+		case op == nil:
+			closing = closing || e.last
+			b.append(e.payload)
+		case op.over.Load(): // by the client; it is let go at its turn
+		case e.failure != nil:
+			b.buf = append(b.buf, errorFrame(op.rawID, gqlerror.List{e.failure})...)
+			op.dismiss()
+		case op.held != nil || !now.Before(op.feed.Until()):
+			op.held = append(op.held, e)
+			op.starve()
+		case e.last:
+			b.buf = appendComplete(b.buf, op.rawID)
+			op.dismiss()
+		default:
+			b.buf = appendPrefix(b.buf, op.rawID, typeNext, len(e.payload))
+			b.append(e.payload)
+			b.buf = append(b.buf, afterPayload...)
+		}
+	}
+	if len(b.buf) == 0 && len(b.cuts) == 0 {
+		return true
+	}
+	_ = k.net.SetWriteDeadline(now.Add(k.s.o.Limits.WriteTimeout))
+	err := b.writeTo(k.net)
+	switch {
+	case err != nil:
+		_ = k.conn.Close() // the reader ends the socket
+		return false
+	case closing: // the other side has a moment to answer
+		_ = k.net.SetReadDeadline(time.Now().Add(linger))
+	}
+	return true
+}
+
+// dismiss ends a feed whose last word is about to be written. It is let go at its next turn.
+func (op *operation) dismiss() {
+	if op.end() {
+		op.k.mu.Lock()
+		op.want()
+		op.k.mu.Unlock()
+	}
+}
+
+// append adds bytes that are complete, a frame or a payload.
+func (b *batch) append(p []byte) {
+	if len(p) > sharedBytes {
+		b.cuts = append(b.cuts, cut{len(b.buf), p})
+		return
+	}
+	b.buf = append(b.buf, p...)
+}
+
+// writeTo writes everything with one call, so that no control frame of gorilla's can come between.
+func (b *batch) writeTo(conn net.Conn) error {
+	if len(b.cuts) == 0 {
+		_, err := conn.Write(b.buf)
+		return err
+	}
+	b.parts = b.parts[:0]
+	from := 0
+	for _, c := range b.cuts {
+		if c.at > from {
+			b.parts = append(b.parts, b.buf[from:c.at])
+			from = c.at
+		}
+		b.parts = append(b.parts, c.payload)
+	}
+	if from < len(b.buf) {
+		b.parts = append(b.parts, b.buf[from:])
+	}
+	whole := b.parts
+	defer clear(whole)
+	if _, ok := conn.(*net.TCPConn); !ok { // no writev
+		var joined []byte
+		for _, p := range whole {
+			joined = append(joined, p...)
+		}
+		_, err := conn.Write(joined)
+		return err
+	}
+	parts := whole // WriteTo consumes it
+	_, err := parts.WriteTo(conn)
+	return err
+}

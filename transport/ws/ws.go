@@ -1,0 +1,186 @@
+// Package ws is the server's side of graphql-transport-ws (graphql-ws, PROTOCOL.md) on gorilla/websocket.
+//
+// A socket has one goroutine while it is idle, its reader, and one more, its writer, while there is something to write.
+// A subscription whose deliveries are shared (resolvers.Feed) has none: the writer polls it when it was notified. Queries,
+// mutations and other subscriptions run on a goroutine of their own. Whatever goes deep - parsing, authorization, the
+// store - happens on goroutines that end with it, so that an idle socket keeps a small stack.
+//
+// Nothing queues up for a slow reader: a feed is a cursor, and whoever produces anything else waits for room. A write
+// that takes longer than Limits.WriteTimeout ends the connection, and the client comes back with its cursor.
+package ws
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/gorilla/websocket"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/resolvers"
+)
+
+// Subprotocol is the only one that is spoken.
+const Subprotocol = "graphql-transport-ws"
+
+// Close codes: those of the protocol, of RFC 6455 and of its registry.
+const (
+	CloseTooBig       = 1009
+	CloseRestart      = 1012
+	CloseTryAgain     = 1013
+	CloseBadRequest   = 4400
+	CloseUnauthorized = 4401
+	CloseForbidden    = 4403
+	CloseSubprotocol  = 4406
+	CloseInitTimeout  = 4408
+	CloseDuplicateID  = 4409
+	CloseTooManyInits = 4429
+)
+
+// Limits of sockets. All are required.
+type Limits struct {
+	MaxMessage   int           // bytes of a client's message, once it is known who the client is
+	MaxInit      int           // bytes of a message before
+	MaxDepth     int           // nesting of a message's JSON
+	MaxOps       int           // operations at once on one socket
+	MaxExecuting int           // operations that are being executed at once on all sockets; the others wait
+	InitTimeout  time.Duration // for connection_init, and for the answer to it
+	WriteTimeout time.Duration // for one write to a slow reader
+	PingInterval time.Duration // between pings; whoever is silent from one to the next is gone
+	HoldFor      time.Duration // how long a feed waits for a permission that nobody answers
+	DrainSpread  time.Duration // the most over which a drain spreads the closing of sockets
+	DrainTimeout time.Duration // the most that a drain waits for operations
+}
+
+// API executes what the executor does not.
+type API interface {
+	// OpenFeed is resolvers.Root.OpenFeed.
+	OpenFeed(ctx context.Context, op *graphql.OperationContext, after string) (resolvers.Feed, bool, error)
+	// Present makes what a client sees of an error.
+	Present(ctx context.Context, err error) *gqlerror.Error
+	// Recover makes an error of a panic.
+	Recover(ctx context.Context, p any) error
+}
+
+// Identity is who calls, and until when that is known.
+type Identity struct {
+	Caller  authz.Caller
+	Expires time.Time
+}
+
+// Options configure a Server. All but Logger are required.
+type Options struct {
+	API    API
+	Limits Limits
+	// Identify finds out who bears the value of an Authorization header. A problem other than Unauthenticated means
+	// that nobody could tell.
+	Identify func(ctx context.Context, authorization string) (Identity, *problem.Error)
+	// Take counts one more connection; the zero caller is one that is not known yet.
+	Take func(authz.Caller) (release func(), p *problem.Error)
+	// Refuse answers an upgrade request that gets no socket.
+	Refuse func(w http.ResponseWriter, status int, p *problem.Error)
+	Logger *slog.Logger // nil: slog.Default()
+}
+
+// Server has the sockets of one edge.
+type Server struct {
+	o        Options
+	upgrader websocket.Upgrader
+	execute  *pool
+	renew    *pool
+	messages sync.Pool // *[]byte, for messages of clients
+	batches  sync.Pool // *batch
+
+	mu       sync.Mutex
+	sockets  map[*socket]struct{}
+	draining bool
+	empty    chan struct{} // closed when draining and no socket is left
+}
+
+// Sizes of a socket's buffers.
+const (
+	readBuffer  = 512      // longer messages are read past it
+	maxPooled   = 64 << 10 // a longer buffer is not kept for others
+	maxRenewing = 256      // permissions that are asked for at once
+)
+
+// NewServer returns a server without sockets.
+func NewServer(o Options) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	s := &Server{o: o, sockets: map[*socket]struct{}{}, empty: make(chan struct{})}
+	s.execute, s.renew = newPool(o.Limits.MaxExecuting), newPool(maxRenewing)
+	s.messages.New = func() any { b := make([]byte, 0, 1024); return &b }
+	s.batches.New = func() any { return &batch{} }
+	s.upgrader = websocket.Upgrader{
+		HandshakeTimeout: o.Limits.InitTimeout,
+		Subprotocols:     []string{Subprotocol},
+		ReadBufferSize:   readBuffer,
+		WriteBufferPool:  &sync.Pool{},                             // this package writes frames itself
+		CheckOrigin:      func(*http.Request) bool { return true }, // the edge has checked it
+		Error: func(w http.ResponseWriter, _ *http.Request, status int, _ error) {
+			w.Header().Set("Sec-WebSocket-Version", "13")
+			o.Refuse(w, status, problem.New(problem.BadUserInput, "the request is not a WebSocket handshake (RFC 6455, version 13)"))
+		},
+	}
+	return s
+}
+
+// Serve makes a socket of an upgrade request that has been admitted, and returns at once; known, where not nil, is who
+// the request itself says that calls. What the request held is let go.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor, known *Identity) {
+	release, p := s.o.Take(authz.Caller{})
+	if p != nil {
+		s.o.Refuse(w, http.StatusServiceUnavailable, p)
+		return
+	}
+	conn, err := s.upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		release()
+		return
+	}
+	k := newSocket(s, conn, exec, known, release)
+	s.mu.Lock()
+	draining := s.draining
+	s.sockets[k] = struct{}{}
+	s.mu.Unlock()
+	go k.read()
+	switch {
+	case conn.Subprotocol() != Subprotocol:
+		k.fail(CloseSubprotocol, "Subprotocol not acceptable")
+	case draining:
+		k.fail(CloseRestart, reasonRestart)
+	}
+}
+
+// Count is the number of open sockets.
+func (s *Server) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sockets)
+}
+
+// forget drops a socket that has ended, with all that it had to do.
+func (s *Server) forget(k *socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sockets, k)
+	if s.draining && len(s.sockets) == 0 {
+		s.emptied()
+	}
+}
+
+// emptied says that the last socket of a drain is gone. mu is held.
+func (s *Server) emptied() {
+	select {
+	case <-s.empty:
+	default:
+		close(s.empty)
+	}
+}
