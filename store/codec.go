@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/harness-engine/harness-engine/engine/integrity"
 )
 
 // Encode turns a document into JSON. It refuses what JSON would change without a word (strings that are not UTF-8)
@@ -29,10 +31,10 @@ func Encode(document any, maxBytes int) ([]byte, error) {
 }
 
 // Decode is the reverse of Encode. Unknown fields are ignored, so that an older engine can read what a newer one of
-// the same schema version wrote.
+// the same schema version wrote. It fails with integrity.ErrDamaged, wrapped.
 func Decode(body []byte, document any) error {
 	if err := json.Unmarshal(body, document); err != nil {
-		return fmt.Errorf("failed to decode stored document: %w", err)
+		return fmt.Errorf("failed to decode stored document: %w: %w", integrity.ErrDamaged, err)
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ func space(sessionID string, epoch int64) blob.Space {
 	return blob.Space(fmt.Sprintf("%s.%s-%d", blob.Threads, sessionID, epoch))
 }
 
+// SpaceOf is where the states of one epoch of a conversation are.
+func SpaceOf(sessionID string, epoch int64) blob.Space { return space(sessionID, epoch) }
+
 // Save makes the state of a run's end durable and returns the head that it can become. It closes the state's body.
 func (t Threads) Save(ctx context.Context, sessionID string, epoch int64, runID string, before session.Head, s harness.State) (session.Head, error) {
 	defer func() { _ = s.Body.Close() }()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/integrity"
 	"github.com/harness-engine/harness-engine/store"
 )
 
@@ -171,7 +172,7 @@ func scanChunk(row scanner) (c event.Chunk, expired int64, err error) {
 		err = errors.Join(err, json.Unmarshal([]byte(facts.String), &c.Facts))
 	}
 	if err != nil {
-		return event.Chunk{}, 0, fmt.Errorf("chunk %s/%d is damaged: %w", c.RunID, c.First, err)
+		return event.Chunk{}, 0, fmt.Errorf("chunk %s/%d: %w: %w", c.RunID, c.First, integrity.ErrDamaged, err)
 	}
 	return c, expired, nil
 }
