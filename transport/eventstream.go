@@ -3,71 +3,205 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
-	"sync"
 	"time"
 
-	"github.com/99designs/gqlgen/graphql"
-	"github.com/99designs/gqlgen/graphql/handler/transport"
-
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/resolvers"
 )
 
-// eventStream is the stock SSE transport, marked as one that carries subscriptions, and ended with the server.
+const (
+	// burst is how many bytes of messages are collected before they are written, where there is more to come.
+	burst = 64 << 10
+	// renewAhead is how long before a permission runs out it is asked for again, at most, so that a busy stream need not
+	// pause.
+	renewAhead = time.Second
+)
+
+// heartbeat is a comment, which keeps the connection from looking idle.
+const heartbeat = ":\n\n"
+
+// eventStream writes server-sent events to one client (HTML, section 9.2): as much at once as there is, each write
+// within a deadline. It is used by one goroutine.
 type eventStream struct {
-	transport.SSE
-	life context.Context
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	buf     []byte // complete messages that are not written yet
+	begun   bool
 }
 
-// Do implements graphql.Transport. The stock transport's pings come from a goroutine that may outlive the handler, so
-// the writer is closed behind it.
-func (e eventStream) Do(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor) {
-	_, ok := w.(http.Flusher)
-	if !ok {
-		e.SSE.Do(w, r, exec)
-		return
+func (s *Server) eventStream(w http.ResponseWriter) *eventStream {
+	return &eventStream{w: w, control: http.NewResponseController(w), timeout: s.limits.WriteTimeout}
+}
+
+// open sends the headers, so that the client knows that its stream is there. Further calls do nothing.
+func (e *eventStream) open() error {
+	if e.begun {
+		return nil
 	}
+	e.begun = true
 	// The request has been read; the listener's deadline for that would end the stream (net/http goes on reading, to see
 	// the client leave).
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return // the connection is gone
+	if err := e.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
 	}
-	out := &closingWriter{ResponseWriter: w}
-	defer out.close()
-	ctx, cancel := context.WithCancelCause(resolvers.WithStream(r.Context(), resolvers.StreamMessages))
-	defer cancel(nil)
-	defer context.AfterFunc(e.life, func() { cancel(context.Cause(e.life)) })()
-	e.SSE.Do(out, r.WithContext(ctx), exec)
+	h := e.w.Header()
+	h.Set("Content-Type", mediaStream)
+	h.Set("X-Accel-Buffering", "no") // nginx would collect messages
+	e.w.WriteHeader(http.StatusOK)
+	return e.write([]byte(heartbeat))
 }
 
-// closingWriter drops what is written after close.
-type closingWriter struct {
-	http.ResponseWriter
-	mu     sync.Mutex
-	closed bool
-}
-
-// Write implements io.Writer.
-func (w *closingWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return 0, http.ErrHandlerTimeout
+// message adds a message. The id is left out where it is empty; data must have no line end.
+func (e *eventStream) message(id, name string, data []byte) {
+	if id != "" {
+		e.buf = append(append(append(e.buf, "id: "...), id...), '\n')
 	}
-	return w.ResponseWriter.Write(p)
+	e.buf = append(append(append(e.buf, "event: "...), name...), "\ndata: "...)
+	e.buf = append(append(e.buf, data...), "\n\n"...)
 }
 
-// Flush implements http.Flusher.
-func (w *closingWriter) Flush() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if f, ok := w.ResponseWriter.(http.Flusher); ok && !w.closed {
-		f.Flush()
+// complete adds the message that ends an operation (graphql-sse, distinct connections mode).
+func (e *eventStream) complete() { e.buf = append(e.buf, "event: complete\ndata: \n\n"...) }
+
+// flush writes what was collected.
+func (e *eventStream) flush() error {
+	if len(e.buf) == 0 {
+		return nil
+	}
+	err := e.write(e.buf)
+	if e.buf = e.buf[:0]; cap(e.buf) > 2*burst {
+		e.buf = nil
+	}
+	return err
+}
+
+func (e *eventStream) write(p []byte) error {
+	if err := e.open(); err != nil {
+		return err
+	}
+	// Whoever does not read is cut off, and comes back with its cursor.
+	if err := e.control.SetWriteDeadline(time.Now().Add(e.timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := e.w.Write(p); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}
+
+// errGone: the client cannot be reached any more, or reads too slowly.
+var errGone = errors.New("event stream: the client is gone")
+
+// streamContext is a context of the request that ends with the server, too.
+func (s *Server) streamContext(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// admitStream counts a stream of the caller; see quota.
+func (s *Server) admitStream(ctx context.Context) (release func(), p *problem.Error) {
+	who, _ := authz.CallerFrom(ctx) // nobody is bounded by the total
+	return s.streams.take(who)
+}
+
+// follow writes what a feed has, until it has ended: io.EOF behind its last delivery, its error, errGone, or why ctx
+// ended. put adds one delivery to the stream. Nothing is written later than the permission lasts. One goroutine beside it
+// asks for that anew, so that neither heartbeats nor what is still permitted wait for the answer.
+func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Feed, put func(resolvers.Item)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	wake := make(chan struct{}, 1)
+	feed.Notify(func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	renewal := make(chan error, 1)
+	renewing := false
+	defer func() {
+		cancel(nil)
+		if renewing {
+			<-renewal
+		}
+	}()
+	if err := out.open(); err != nil {
+		return errGone
+	}
+	quiet := time.NewTimer(s.limits.PingInterval)
+	defer quiet.Stop()
+	expiry := time.NewTimer(0) // is set before each wait
+	defer expiry.Stop()
+
+	var end error // of the feed; what came before it is still to be written
+	dry := false  // the last Poll found nothing
+	ahead := min(renewAhead, time.Until(feed.Until())/5)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for end == nil && !dry && len(out.buf) < burst {
+			item, ok, err := feed.Poll(ctx)
+			switch {
+			case err != nil && ctx.Err() != nil:
+				return context.Cause(ctx)
+			case err != nil:
+				end = err
+			case ok:
+				put(item)
+			default:
+				dry = true
+			}
+		}
+		left := time.Until(feed.Until())
+		if left <= ahead && !renewing && (end == nil || len(out.buf) > 0) {
+			renewing = true
+			go func() { renewal <- feed.Renew(ctx) }()
+		}
+		switch {
+		case len(out.buf) > 0 && left > 0:
+			if err := out.flush(); err != nil {
+				return errGone
+			}
+			quiet.Reset(s.limits.PingInterval)
+			continue
+		case len(out.buf) == 0 && end != nil:
+			return end
+		case len(out.buf) == 0 && !dry:
+			continue
+		}
+		if !renewing {
+			expiry.Reset(left - ahead)
+		}
+		select {
+		case <-wake:
+			dry = false
+		case err := <-renewal:
+			renewing = false
+			switch {
+			case err == nil:
+				ahead = min(renewAhead, time.Until(feed.Until())/5)
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			default:
+				out.buf = out.buf[:0] // not permitted any more
+				return err
+			}
+		case <-expiry.C:
+		case <-quiet.C:
+			if err := out.write([]byte(heartbeat)); err != nil {
+				return errGone
+			}
+			quiet.Reset(s.limits.PingInterval)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
-func (w *closingWriter) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-}
+// isEOF reports whether a feed has ended as it should.
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }

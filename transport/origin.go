@@ -2,7 +2,6 @@ package transport
 
 import (
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,10 +33,18 @@ var graphQLRoute = route{
 		case r.Method == http.MethodPost && !isJSON(r):
 			return http.StatusUnsupportedMediaType, problem.New(problem.BadUserInput, "Content-Type must be application/json")
 		case r.Method == http.MethodGet && !isJSON(r):
-			return preflighted(r)
+			return askedFor(r)
 		}
 		return 0, nil
 	},
+}
+
+// askedFor is preflighted for what only reads: there a token is enough, which no browser adds by itself.
+func askedFor(r *http.Request) (int, *problem.Error) {
+	if r.Header.Get("Authorization") != "" {
+		return 0, nil
+	}
+	return preflighted(r)
 }
 
 // preflighted refuses a request that a page of another origin could send without asking first.
@@ -73,7 +80,7 @@ func (s *Server) admit(at route, next http.Handler) http.Handler {
 			h := w.Header()
 			h.Set("Allow", allow)
 			h.Set("Access-Control-Allow-Methods", strings.Join(at.methods, ", "))
-			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Disposition, "+strings.Join(csrfHeaders, ", "))
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Content-Disposition, Last-Event-ID, "+strings.Join(csrfHeaders, ", "))
 			h.Set("Access-Control-Max-Age", "600")
 			w.WriteHeader(http.StatusNoContent)
 			return
@@ -106,8 +113,3 @@ func checkOrigin(origin string) error {
 }
 
 func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
-
-func isJSON(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return err == nil && kind == "application/json"
-}

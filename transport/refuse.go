@@ -1,11 +1,12 @@
 package transport
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 
+	"github.com/99designs/gqlgen/graphql"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -13,15 +14,18 @@ import (
 
 // refuse answers a request that never became an operation, in the form of a GraphQL response without data.
 func refuse(w http.ResponseWriter, status int, p *problem.Error) {
-	body, err := json.Marshal(struct {
-		Errors gqlerror.List `json:"errors"`
-	}{gqlerror.List{wire(p)}})
-	if err != nil { // the extensions are scalars
-		panic(err)
+	if seconds, ok := p.Extra["retryAfter"].(int); ok {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	refuseErrors(w, status, gqlerror.List{wire(p)})
+}
+
+func refuseErrors(w http.ResponseWriter, status int, errs gqlerror.List) {
+	kind, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";") // as negotiated
+	if kind == "" {
+		kind = mediaJSON
+	}
+	writeAnswer(w, status, kind, appendResponse(nil, &graphql.Response{Errors: errs}))
 }
 
 // wire is the GraphQL form of an error.

@@ -77,7 +77,8 @@ func NewServer(o Options) (*Server, error) {
 	s.checks = newReadiness(o.Checks, s.limits, s.logger)
 
 	mux := http.NewServeMux()
-	mux.Handle("/graphql", s.admit(graphQLRoute, s.authenticate(refuse, s.wellFormed(s.graphQL(o.API)))))
+	mux.Handle("/graphql", negotiated(s.admit(graphQLRoute, s.authenticate(refuse, s.graphQL(o.API)))))
+	mux.Handle("/v1/runs/{id}/events", s.admit(runEventsRoute, s.authenticate(refuseProblem, runEvents{server: s, api: o.API})))
 	if o.Files != nil {
 		files := attachments{server: s, api: o.API, files: o.Files}
 		mux.Handle("/v1/attachments", s.admit(uploadRoute, s.authenticate(refuseProblem, files.guarded(files.upload))))
@@ -98,15 +99,19 @@ func NewServer(o Options) (*Server, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// HTTP returns an http.Server for the address with the limits that belong to a listener. There is no write timeout:
-// event streams are long, and every other answer is bounded by the operation's timeout.
+// HTTP returns an http.Server for the address with the limits that belong to a listener. An event stream moves the
+// deadline for writing on with each write; a WebSocket takes it off.
 func (s *Server) HTTP(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s, MaxHeaderBytes: s.limits.MaxHeaderBytes,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.limits.ReadTimeout, IdleTimeout: 2 * time.Minute,
+		WriteTimeout: s.limits.ReadTimeout + s.limits.OperationTimeout + transferTimeout,
 		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 	}
 }
+
+// transferTimeout is for an answer to reach a slow reader.
+const transferTimeout = time.Minute
 
 // Drain makes the server not ready, takes no new work and ends every stream: event streams at once, WebSockets with
 // 1012, each at a moment of its own and when the queries and mutations on it have ended. Call it before

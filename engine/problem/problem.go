@@ -14,24 +14,25 @@ type Code string
 
 // The codes. They are never renamed or given another meaning.
 const (
-	Unauthenticated       Code = "UNAUTHENTICATED"
-	Forbidden             Code = "FORBIDDEN"
-	NotFound              Code = "NOT_FOUND" // also for what the caller may not know of
-	BadUserInput          Code = "BAD_USER_INPUT"
-	HarnessUnknown        Code = "HARNESS_UNKNOWN"
-	HarnessDisabled       Code = "HARNESS_DISABLED"
-	HarnessUnavailable    Code = "HARNESS_UNAVAILABLE"
-	CapabilityUnsupported Code = "CAPABILITY_UNSUPPORTED"
-	SessionBusy           Code = "SESSION_BUSY"
-	SessionConflict       Code = "SESSION_CONFLICT"
-	IdempotencyConflict   Code = "IDEMPOTENCY_CONFLICT"
-	InterruptConflict     Code = "INTERRUPT_CONFLICT"
-	CursorExpired         Code = "CURSOR_EXPIRED"
-	Capacity              Code = "CAPACITY"
-	RateLimited           Code = "RATE_LIMITED"
-	TooComplex            Code = "TOO_COMPLEX"
-	Internal              Code = "INTERNAL"
-	Timeout               Code = "TIMEOUT" // the operation was cut off; it may have taken effect
+	Unauthenticated        Code = "UNAUTHENTICATED"
+	Forbidden              Code = "FORBIDDEN"
+	NotFound               Code = "NOT_FOUND" // also for what the caller may not know of
+	BadUserInput           Code = "BAD_USER_INPUT"
+	HarnessUnknown         Code = "HARNESS_UNKNOWN"
+	HarnessDisabled        Code = "HARNESS_DISABLED"
+	HarnessUnavailable     Code = "HARNESS_UNAVAILABLE"
+	CapabilityUnsupported  Code = "CAPABILITY_UNSUPPORTED"
+	SessionBusy            Code = "SESSION_BUSY"
+	SessionConflict        Code = "SESSION_CONFLICT"
+	IdempotencyConflict    Code = "IDEMPOTENCY_CONFLICT"
+	InterruptConflict      Code = "INTERRUPT_CONFLICT"
+	CursorExpired          Code = "CURSOR_EXPIRED"
+	Capacity               Code = "CAPACITY"
+	RateLimited            Code = "RATE_LIMITED"
+	TooComplex             Code = "TOO_COMPLEX"
+	Internal               Code = "INTERNAL"
+	PersistedQueryNotFound Code = "PERSISTED_QUERY_NOT_FOUND" // send the document along
+	Timeout                Code = "TIMEOUT"                   // the operation was cut off; it may have taken effect
 	// AuthorizationUnavailable: nobody could say whether the caller may, so the answer is no; trying again may help.
 	AuthorizationUnavailable Code = "AUTHORIZATION_UNAVAILABLE"
 )

@@ -1,0 +1,45 @@
+package transport
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+)
+
+// lastEventIDField is the header with which a client that lost its stream comes back: the id of the last message that it
+// has (HTML, section 9.2.5).
+const lastEventIDField = "Last-Event-ID"
+
+// maxEventID is the longest id that is looked at; those that are given are shorter.
+const maxEventID = 256
+
+// lastEventID reads the header; empty where it is absent.
+func lastEventID(h http.Header) (string, *problem.Error) {
+	values := h.Values(lastEventIDField)
+	if len(values) == 0 {
+		return "", nil
+	}
+	id := values[0]
+	switch {
+	case len(values) > 1:
+		return "", problem.Field(lastEventIDField, "is given more than once")
+	case len(id) > maxEventID:
+		return "", problem.Field(lastEventIDField, "is longer than %d bytes", maxEventID)
+	}
+	for i := range len(id) {
+		if id[i] < '!' || id[i] > '~' {
+			return "", problem.Field(lastEventIDField, "has characters that no id has")
+		}
+	}
+	return id, nil
+}
+
+// sequenceOf reads a place in a run's log: a decimal number of at most 31 bits, as `after` of runEvents.
+func sequenceOf(field, s string) (int64, *problem.Error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || strconv.FormatUint(n, 10) != s {
+		return 0, problem.Field(field, "must be a sequence: a whole number from 0 to 2147483647")
+	}
+	return int64(n), nil
+}

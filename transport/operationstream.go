@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/resolvers"
+)
+
+// stream answers an operation, or the errors for which it does not begin, as server-sent events (graphql-sse, distinct
+// connections mode): results as `next`, then `complete` where the operation is over. What ends the stream beside that,
+// the engine's or the token's end, is a result with an error and no `complete`: the client may come back.
+func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.OperationContext, errs gqlerror.List) {
+	after, p := lastEventID(r.Header)
+	if p != nil {
+		refuse(w, http.StatusBadRequest, p)
+		return
+	}
+	release, p := o.server.admitStream(r.Context())
+	if p != nil {
+		refuse(w, statuses[p.Code], p)
+		return
+	}
+	defer release()
+	ctx, cancel := o.server.streamContext(r.Context())
+	defer cancel()
+	out := o.server.eventStream(w)
+	defer o.aborted(r, out)
+
+	ctx = resolvers.WithStream(ctx, resolvers.StreamMessages)
+	if len(errs) == 0 {
+		feed, ok, err := o.api.OpenFeed(ctx, op, after)
+		switch {
+		case err != nil:
+			errs = o.errorsOf(ctx, err)
+		case ok:
+			defer feed.Close()
+			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor, "next", item.Payload) })
+			o.end(ctx, out, err)
+			return
+		case after != "":
+			errs = gqlerror.List{wire(problem.Field(lastEventIDField, "names a place, and the operation has none to begin at"))}
+		default:
+			o.execute(ctx, cancel, out, op)
+			return
+		}
+	}
+	out.message("", "next", appendResponse(nil, o.exec.DispatchError(graphql.WithOperationContext(ctx, op), errs)))
+	out.complete()
+	_ = out.flush()
+}
+
+// end writes why a stream has ended, where there is somebody to tell.
+func (o operations) end(ctx context.Context, out *eventStream, err error) {
+	over := isEOF(err)
+	if !over {
+		p, told := problem.As(context.Cause(ctx))
+		switch {
+		case errors.Is(err, errGone):
+			return
+		case ctx.Err() == nil:
+			out.message("", "next", appendResponse(nil, &graphql.Response{Errors: o.errorsOf(ctx, err)}))
+			over = true
+		case told:
+			out.message("", "next", appendResponse(nil, &graphql.Response{Errors: gqlerror.List{wire(p)}}))
+		}
+	}
+	if over {
+		out.complete()
+	}
+	_ = out.flush()
+}
+
+// errorsOf is the wire form of what a feed ends with.
+func (o operations) errorsOf(ctx context.Context, err error) gqlerror.List {
+	var list gqlerror.List
+	if errors.As(err, &list) {
+		return list
+	}
+	var one *gqlerror.Error
+	if errors.As(err, &one) {
+		return gqlerror.List{one}
+	}
+	return gqlerror.List{o.api.Present(ctx, err)}
+}
+
+// execute runs an operation in the ordinary way and writes its results.
+func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out *eventStream, op *graphql.OperationContext) {
+	results := make(chan *graphql.Response)
+	go func() {
+		defer close(results)
+		defer func() {
+			if cause := recover(); cause != nil {
+				results <- &graphql.Response{Errors: gqlerror.List{o.api.Present(ctx, o.api.Recover(ctx, cause))}}
+			}
+		}()
+		responses, ctx := o.exec.DispatchOperation(ctx, op)
+		for resp := responses(ctx); resp != nil; resp = responses(ctx) {
+			results <- resp
+		}
+	}()
+	defer func() {
+		cancel()
+		for range results { //nolint:revive // the operation ends with its context
+		}
+	}()
+	if out.open() != nil {
+		return
+	}
+	quiet := time.NewTimer(o.server.limits.PingInterval)
+	defer quiet.Stop()
+	for {
+		select {
+		case resp, more := <-results:
+			if more {
+				out.message("", "next", appendResponse(nil, resp))
+			} else if ctx.Err() == nil {
+				out.complete()
+			}
+			if out.flush() != nil || !more {
+				return
+			}
+		case <-quiet.C:
+			if out.write([]byte(heartbeat)) != nil {
+				return
+			}
+		}
+		quiet.Reset(o.server.limits.PingInterval)
+	}
+}
+
+// aborted cuts the connection where something panicked behind the beginning of an answer: only that tells that it is not
+// whole.
+func (o operations) aborted(r *http.Request, out *eventStream) {
+	switch cause := recover(); {
+	case cause == nil:
+	case !out.begun:
+		panic(cause)
+	default:
+		_ = o.api.Recover(r.Context(), cause) // logs it
+		panic(http.ErrAbortHandler)
+	}
+}
