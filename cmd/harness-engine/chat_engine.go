@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,12 +52,12 @@ func (f callFlags) client(ctx context.Context) (*client.Client, error) {
 }
 
 // target finds the engine and makes a token, as far as they are not given.
-func (f callFlags) target(context.Context) (client.Target, error) {
+func (f callFlags) target(ctx context.Context) (client.Target, error) {
 	t := client.Target{URL: strings.TrimSuffix(f.URL, "/"), Token: f.Token}
 	if t.URL != "" && t.Token != "" {
 		return t, nil
 	}
-	data, running, err := f.folder()
+	data, running, err := f.folder(ctx)
 	if err != nil {
 		return client.Target{}, err
 	}
@@ -75,7 +73,7 @@ func (f callFlags) target(context.Context) (client.Target, error) {
 }
 
 // folder is the data folder with the engine that runs on it.
-func (f callFlags) folder() (dataFolder, endpoint, error) {
+func (f callFlags) folder(ctx context.Context) (dataFolder, endpoint, error) {
 	folders := defaultFolders
 	if f.Data != "" {
 		folders = []string{f.Data}
@@ -85,13 +83,13 @@ func (f callFlags) folder() (dataFolder, endpoint, error) {
 		if err != nil {
 			return "", endpoint{}, fmt.Errorf("failed to resolve data folder %s: %w", path, err)
 		}
-		running, err := dataFolder(abs).readEndpoint()
+		running, err := dataFolder(abs).running(ctx)
 		switch {
 		case err == nil:
 			return dataFolder(abs), running, nil
-		case errors.Is(err, fs.ErrNotExist) && f.URL != "" && hasKey(dataFolder(abs)):
+		case errors.Is(err, errNoEngine) && f.URL != "" && hasKey(dataFolder(abs)):
 			return dataFolder(abs), endpoint{}, nil // the engine is where the flag says
-		case !errors.Is(err, fs.ErrNotExist):
+		case !errors.Is(err, errNoEngine):
 			return "", endpoint{}, err
 		}
 	}
@@ -117,19 +115,6 @@ func (f callFlags) mint(data dataFolder) (string, error) {
 		return "", err
 	}
 	return tokens.MintDev(f.Subject, chatTokenLife)
-}
-
-// readEndpoint reads where the engine of the folder listens; fs.ErrNotExist when none runs.
-func (d dataFolder) readEndpoint() (endpoint, error) {
-	raw, err := os.ReadFile(d.path(fileEngine))
-	if err != nil {
-		return endpoint{}, fmt.Errorf("failed to read %s: %w", fileEngine, err)
-	}
-	var e endpoint
-	if err := json.Unmarshal(raw, &e); err != nil {
-		return endpoint{}, fmt.Errorf("failed to read %s: %w", fileEngine, err)
-	}
-	return e, nil
 }
 
 // url is the address for a client on this machine.

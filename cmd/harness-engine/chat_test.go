@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/harness-engine/harness-engine/store/replicas"
 	"github.com/harness-engine/harness-engine/transport/auth"
 )
 
@@ -42,9 +43,11 @@ func folderWith(t *testing.T, addr string, key bool) dataFolder {
 	t.Helper()
 	d := dataFolder(t.TempDir())
 	if addr != "" {
-		if err := d.writeEndpoint(endpoint{Addr: addr}); err != nil {
+		m, err := replicas.Join(replicas.Options{Folder: d.path(dirReplicas), Info: replicas.Info{ID: "eng_1", Addr: addr, PID: 1}})
+		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = m.Leave() })
 	}
 	if key {
 		if _, err := auth.NewDev(auth.DevOptions{KeyFile: d.path(fileTokenKey), Environment: "default"}); err != nil {
@@ -85,12 +88,6 @@ func TestTarget(t *testing.T) {
 	}
 	if _, err := os.Stat(keyless.path(fileTokenKey)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a key was made: %v", err)
-	}
-	if err := os.WriteFile(idle.path(fileEngine), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (callFlags{Data: string(idle)}).target(t.Context()); err == nil || !strings.Contains(err.Error(), fileEngine) {
-		t.Errorf("a broken file: %v", err)
 	}
 }
 

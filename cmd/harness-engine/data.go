@@ -1,22 +1,24 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/harness-engine/harness-engine/store/replicas"
 )
 
-// dataFolder is where one engine keeps everything. Only this user may read it.
+// dataFolder is where the engines of one host keep everything. Only this user may read it.
 type dataFolder string
 
 // Names of what is in a data folder.
 const (
 	fileStore    = "engine.sqlite"
 	fileOpenFGA  = "openfga.sqlite"
-	fileTokenKey = "token.key"   // signs development tokens
-	fileEngine   = "engine.json" // where the running engine listens
-	fileBroker   = "broker.sock"
+	fileTokenKey = "token.key" // signs development tokens
+	dirReplicas  = "replicas"  // the engines that run on the folder
 	dirSandboxes = "sandboxes"
 	dirBlobs     = "blobs" // packed thread states and attachments
 )
@@ -34,22 +36,25 @@ func openDataFolder(path string) (dataFolder, error) {
 
 func (d dataFolder) path(name string) string { return filepath.Join(string(d), name) }
 
-// endpoint is the content of engine.json, for tools on the same machine.
+// endpoint is where an engine listens, for tools on the same machine.
 type endpoint struct {
-	Addr string `json:"addr"`
-	PID  int    `json:"pid"`
+	Addr string
+	PID  int
 }
 
-func (d dataFolder) writeEndpoint(e endpoint) error {
-	raw, err := json.Marshal(e)
+// errNoEngine: no engine runs on the data folder.
+var errNoEngine = errors.New("no engine runs on the data folder")
+
+// running finds an engine of the folder, or errNoEngine.
+func (d dataFolder) running(ctx context.Context) (endpoint, error) {
+	living, err := replicas.Living(ctx, d.path(dirReplicas))
 	if err != nil {
-		return err
+		return endpoint{}, err
 	}
-	tmp := d.path(fileEngine + ".new")
-	if err := os.WriteFile(tmp, append(raw, '\n'), 0o600); err != nil {
-		return fmt.Errorf("failed to write %s: %w", fileEngine, err)
+	for _, e := range living {
+		if e.Addr != "" { // else it is still starting
+			return endpoint{Addr: e.Addr, PID: e.PID}, nil
+		}
 	}
-	return os.Rename(tmp, d.path(fileEngine))
+	return endpoint{}, errNoEngine
 }
-
-func (d dataFolder) removeEndpoint() { _ = os.Remove(d.path(fileEngine)) }

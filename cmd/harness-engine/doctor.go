@@ -78,7 +78,7 @@ func (c doctorCmd) Run(ctx context.Context) error {
 func (c doctorCmd) examine(ctx context.Context) []finding {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	c.Data = c.dataFolder()
+	c.Data = c.dataFolder(ctx)
 	var findings []finding
 	for _, look := range checks {
 		findings = append(findings, look(ctx, c)...)
@@ -87,8 +87,8 @@ func (c doctorCmd) examine(ctx context.Context) []finding {
 }
 
 // dataFolder is the folder that is named, else the one that has an engine, else the default of serve.
-func (c doctorCmd) dataFolder() string {
-	if data, _, err := (callFlags{Data: c.Data}).folder(); err == nil {
+func (c doctorCmd) dataFolder(ctx context.Context) string {
+	if data, _, err := (callFlags{Data: c.Data}).folder(ctx); err == nil {
 		return string(data)
 	}
 	data, err := absolute(cmp.Or(c.Data, defaultFolders[0]))

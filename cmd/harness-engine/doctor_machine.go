@@ -109,11 +109,11 @@ func checkSocketPath(_ context.Context, c doctorCmd) []finding {
 // checkEngine says whether an engine runs on the data folder, and otherwise whether one could listen.
 func checkEngine(ctx context.Context, c doctorCmd) []finding {
 	const name = "engine"
-	running, err := dataFolder(c.Data).readEndpoint()
+	running, err := dataFolder(c.Data).running(ctx)
 	if err == nil {
 		switch status, err := answer(ctx, running.url()+"/readyz"); {
 		case err != nil:
-			return append([]finding{{name, verdictNote, "not running; the last one left " + fileEngine + " behind, as a killed one does", ""}}, checkPort(ctx, c)...)
+			return []finding{{name, verdictNote, fmt.Sprintf("process %d is there, but does not answer at %s", running.PID, running.url()), "see its log"}}
 		case status != http.StatusOK:
 			return []finding{{name, verdictNote, fmt.Sprintf("running at %s, but not ready (%d)", running.url(), status), "see its log"}}
 		}

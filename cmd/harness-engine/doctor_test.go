@@ -123,7 +123,7 @@ func TestDoctorKnowsTheLongestPath(t *testing.T) {
 		data := filepath.Join(base, strings.Repeat("x", room+extra))
 		wantResult(t, one(t, checkSocketPath, doctorCmd{Data: data}), want, "bytes")
 		_, err := sandbox.NewManager(sandbox.Options{
-			Data: filepath.Join(data, dirSandboxes), BrokerSocket: filepath.Join(data, fileBroker),
+			Data: filepath.Join(data, dirSandboxes), BrokerSocket: filepath.Join(data, dirReplicas, "0123456789ab"+brokerSuffix),
 			Backends: map[string]sandbox.Backend{"process": backend}, Profiles: []sandbox.Profile{{ID: "process", Backend: "process"}},
 		})
 		if (err == nil) != (want == verdictOK) {
@@ -150,7 +150,7 @@ func TestDoctorLooksForTheEngine(t *testing.T) {
 	wantResult(t, one(t, checkEngine, c), verdictNote, "not ready (503)")
 	wantResult(t, one(t, checkOpenFGA, c), verdictMissing, "503")
 	s.Close()
-	wantResult(t, one(t, checkEngine, c), verdictNote, "left engine.json behind")
+	wantResult(t, one(t, checkEngine, c), verdictNote, "does not answer")
 	wantResult(t, one(t, checkOpenFGA, c), verdictMissing, "cannot be reached")
 	wantResult(t, one(t, checkOpenFGA, doctorCmd{}), verdictOK, "embedded")
 

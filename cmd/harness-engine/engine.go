@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/harness-engine/harness-engine/broker"
 	"github.com/harness-engine/harness-engine/engine/agent"
@@ -21,6 +22,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/replica"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/openfga"
@@ -29,6 +31,7 @@ import (
 	"github.com/harness-engine/harness-engine/sandbox/process"
 	"github.com/harness-engine/harness-engine/store"
 	"github.com/harness-engine/harness-engine/store/files"
+	"github.com/harness-engine/harness-engine/store/replicas"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 	"github.com/harness-engine/harness-engine/transport"
 	"github.com/harness-engine/harness-engine/transport/auth"
@@ -44,8 +47,11 @@ type engine struct {
 	fake   *fakeModel // nil unless it answers the model calls
 	edge   *transport.Server
 
+	member      *replicas.Member
+	roster      *replica.Roster
 	broker      *broker.Listener
 	coordinator *run.Coordinator
+	hints       atomic.Pointer[hints]
 	stop        []func(context.Context) error // in the order of starting
 	background  sync.WaitGroup
 	halt        context.CancelFunc // of what runs in the background
@@ -64,7 +70,7 @@ func (e *engine) close(ctx context.Context) error {
 }
 
 // assemble starts the parts from the store outwards and takes over the runs that an engine before left.
-func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err error) {
+func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_ *engine, err error) {
 	e := &engine{log: log}
 	defer func() {
 		if err != nil {
@@ -72,6 +78,16 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 		}
 	}()
 	if e.data, err = openDataFolder(c.Data); err != nil {
+		return nil, err
+	}
+	// One engine of the folder starts at a time: the databases are brought up to date by one.
+	started, err := replicas.Starting(ctx, e.data.path(dirReplicas))
+	if err != nil {
+		return nil, err
+	}
+	defer started()
+	boot := id.New(id.Boot)
+	if err := e.join(ctx, c, boot, addr); err != nil {
 		return nil, err
 	}
 	if e.tokens, err = auth.NewDev(auth.DevOptions{KeyFile: e.data.path(fileTokenKey), Environment: c.Environment}); err != nil {
@@ -136,15 +152,21 @@ func assemble(ctx context.Context, c serveCmd, log *slog.Logger) (_ *engine, err
 	changes := session.NewChanges(session.ChangesOptions{Sessions: e.store, Logger: log})
 	e.later(func(context.Context) error { changes.Close(); return nil })
 	e.coordinator = run.New(run.Options{
-		Runs: e.store, Sessions: e.store, Events: e.store, Publish: hub.Publish,
+		Runs: e.store, Sessions: e.store, Events: e.store, Publish: e.publishTo(hub), Replicas: e,
 		Agents: e.store, Harnesses: harnesses, Workers: workers, Capabilities: signer, Authz: fga,
-		Blobs: e.blobs, Admit: e.admit, Changed: changes.Publish, Secret: ids, Boot: id.New(id.Boot), Log: log,
+		Blobs: e.blobs, Admit: e.admit, Changed: changes.Publish, Secret: ids, Boot: boot, Log: log,
 		Limits: run.Limits{MaxRuns: c.MaxRuns, MaxRunDuration: c.MaxRunTime, IdleWorker: c.IdleWorker, InterruptDeadline: c.InterruptDeadline},
 	})
-	e.later(e.coordinator.Drain)
+	e.later(func(ctx context.Context) error {
+		err := e.coordinator.Drain(ctx)
+		return errors.Join(err, e.member.Leave()) // from now on, other engines take over what was let go
+	})
+	e.hints.Store(&hints{hub: hub, changes: changes, sessions: e.store, coordinator: e.coordinator})
 	if err := e.coordinator.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("failed to take over runs: %w", err)
 	}
+	e.background.Go(func() { e.roster.Run(background) })
+	e.background.Go(func() { e.coordinator.Run(background) })
 	attachments, err := file.NewService(file.Options{Files: e.store, Blobs: e.blobs})
 	if err != nil {
 		return nil, err
@@ -208,7 +230,7 @@ func (e *engine) startBroker(ctx context.Context, c serveCmd) (*broker.Signer, e
 	if err != nil {
 		return nil, err
 	}
-	if e.broker, err = b.Listen(e.data.path(fileBroker)); err != nil {
+	if e.broker, err = b.Listen(e.member.Path(brokerSuffix)); err != nil {
 		return nil, err
 	}
 	e.later(e.broker.Close)

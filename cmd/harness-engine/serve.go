@@ -16,13 +16,19 @@ import (
 // drainTimeout bounds a graceful shutdown.
 const drainTimeout = 20 * time.Second
 
+// Bounds of --lease.
+const (
+	minLease = 500 * time.Millisecond
+	maxLease = time.Minute
+)
+
 // devSubject is who the token belongs to that --dev prints.
 const devSubject = "dev"
 
 type serveCmd struct {
 	Dev         bool   `help:"Development: print a token at start, allow harnesses without certification and workers without isolation, and answer model calls with the built-in fake where no key is set."`
 	Addr        string `default:"127.0.0.1:8080" help:"Where to listen; port 0 takes a free one."`
-	Data        string `default:"data" type:"path" help:"Folder for everything the engine keeps. One engine at a time."`
+	Data        string `default:"data" type:"path" help:"Folder for everything the engine keeps. Several engines of one host may share it."`
 	Environment string `default:"default" help:"Name of this deployment; part of who owns what."`
 
 	Admin         []string `help:"Subjects that administer the platform."`
@@ -43,6 +49,8 @@ type serveCmd struct {
 	MaxStreams       int `default:"10000" help:"WebSockets and event streams that may be open at once."`
 	MaxCallerStreams int `default:"1000" help:"Of them those of one caller."`
 
+	Lease time.Duration `default:"3s" help:"How long an engine that does not say that it lives keeps its runs; the same for all on the data folder. 500ms to 1m."`
+
 	FakeModel bool `help:"Answer all model calls with the built-in fake."`
 
 	OpenFGAURL   string `name:"openfga-url" help:"An OpenFGA server of yours; default: an embedded one."`
@@ -58,7 +66,8 @@ func (serveCmd) Help() string {
 	return `Model keys are read from ANTHROPIC_API_KEY and OPENAI_API_KEY (with ANTHROPIC_BASE_URL and OPENAI_BASE_URL for another
 address). They stay in this process: workers reach the model through a proxy.
 
-SIGTERM and Ctrl-C drain: clients are moved on, and runs in work go on in their workers until the next start finds them.`
+SIGTERM and Ctrl-C drain: clients are moved on, and runs in work go on in their workers until another engine on the data
+folder, or the next start, takes them over.`
 }
 
 func (c serveCmd) Run(ctx context.Context) error {
@@ -71,6 +80,9 @@ func (c serveCmd) Run(ctx context.Context) error {
 			c.Admin = append(c.Admin, devSubject)
 		}
 	}
+	if c.Lease < minLease || c.Lease > maxLease {
+		return fmt.Errorf("--lease is %s, it must be %s to %s", c.Lease, minLease, maxLease)
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	slog.SetDefault(log)
 
@@ -80,15 +92,11 @@ func (c serveCmd) Run(ctx context.Context) error {
 	}
 	defer func() { _ = listener.Close() }()
 
-	e, err := assemble(ctx, c, log)
+	addr := listener.Addr().String()
+	e, err := assemble(ctx, c, addr, log)
 	if err != nil {
 		return err
 	}
-	addr := listener.Addr().String()
-	if err := e.data.writeEndpoint(endpoint{Addr: addr, PID: os.Getpid()}); err != nil {
-		return errors.Join(err, e.close(context.WithoutCancel(ctx)))
-	}
-	defer e.data.removeEndpoint()
 	if err := c.announce(e.tokens, addr, e.fake != nil); err != nil {
 		return errors.Join(err, e.close(context.WithoutCancel(ctx)))
 	}

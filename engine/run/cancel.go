@@ -6,6 +6,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/replica"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
 
@@ -43,6 +44,8 @@ func (c *Coordinator) requestCancel(ctx context.Context, runID string, reason ev
 			return r, err
 		}
 		return c.Runs.Run(ctx, runID)
+	default:
+		c.tell(replica.CancelAsked, runID) // its owner is another engine
 	}
 	return r, nil
 }

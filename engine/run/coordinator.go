@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/engine/replica"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/engine/thread"
 )
@@ -61,6 +63,7 @@ type Options struct {
 	Blobs        blob.Store            // packed thread states; nil: none is committed
 	Changed      func(session.Binding) // called after each change of a binding that this engine makes; may be nil
 	Admit        func() error          // refuses new runs while the store has no room; may be nil
+	Replicas     Replicas              // the other engines on the store; nil: there are none
 	Limits       Limits
 	Now          func() time.Time
 	Log          *slog.Logger
@@ -83,7 +86,13 @@ type Coordinator struct {
 	idle     map[string]*time.Timer // by session
 	late     []session.Binding      // that became idle while draining
 
-	deadlines map[string]*time.Timer // of pending interrupts, by session
+	deadlines map[string]*deadline // of pending interrupts, by session
+	halted    map[string]bool      // runs whose log is corrupt: nobody drives them on
+	doubted   map[string]bool      // runs that LetGo let go of: they may be claimed again at once
+
+	sweeping sync.Mutex
+	seen     watch         // what sweeps have seen abandoned; guarded by sweeping
+	poke     chan struct{} // capacity 1: another engine has gone
 }
 
 // New makes a coordinator. Call Recover before the first Start, and Drain at the end.
@@ -97,7 +106,8 @@ func New(o Options) *Coordinator {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Coordinator{Options: o, ctx: ctx, stop: stop, live: map[string]*execution{},
-		idle: map[string]*time.Timer{}, deadlines: map[string]*time.Timer{}}
+		idle: map[string]*time.Timer{}, deadlines: map[string]*deadline{}, halted: map[string]bool{}, doubted: map[string]bool{},
+		seen: watch{}, poke: make(chan struct{}, 1)}
 }
 
 // mutate changes a binding and tells who watches. The binding knows of the last settled interrupt only: before another
@@ -112,6 +122,9 @@ func (c *Coordinator) mutate(ctx context.Context, sessionID string, t session.Tr
 	})
 	if err == nil && c.Changed != nil {
 		c.Changed(b)
+	}
+	if err == nil {
+		c.tell(replica.BindingChanged, b.ID)
 	}
 	return b, err
 }
@@ -142,18 +155,26 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 	x := newExecution(c, r, b)
 	x.recovered = recovered
 	c.live[r.ID] = x
+	delete(c.doubted, r.ID)
+	life, letGo := context.WithCancelCause(c.ctx)
+	x.letGo = letGo
 	c.work.Go(func() {
+		defer letGo(nil)
 		defer func() {
 			c.mu.Lock()
 			delete(c.live, r.ID)
 			next := x.next
+			if errors.Is(context.Cause(life), errDoubt) {
+				c.doubted[r.ID] = true
+				defer c.Wake()
+			}
 			c.mu.Unlock()
 			close(x.left)
 			if next != nil {
 				c.launch(next.run, next.binding, false)
 			}
 		}()
-		x.drive(c.ctx)
+		x.drive(life)
 	})
 }
 
@@ -175,29 +196,50 @@ func (c *Coordinator) room() error {
 	return nil
 }
 
-// settled waits until the run that holds a binding has been let go, where its log has ended already: between the
-// terminal and the release of the binding lie two writes, and a client that has seen the one must not be refused for the
-// other. It reports whether another look at the binding is worth it.
-func (c *Coordinator) settled(ctx context.Context, runID string) bool {
+// settled waits until the run that holds the session's binding has been let go, where its log has ended already: between
+// the terminal and the release of the binding lie two writes, and a client that has seen the one must not be refused for
+// the other. It reports whether another look at the binding is worth it.
+func (c *Coordinator) settled(ctx context.Context, sessionID, runID string) bool {
 	tail, err := c.Events.Tail(ctx, runID)
 	if err != nil || !tail.Terminal {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
 	c.mu.Lock()
 	x := c.live[runID]
 	c.mu.Unlock()
 	if x == nil {
-		return true
+		return c.settledElsewhere(ctx, sessionID, runID)
 	}
-	patience := time.NewTimer(settleTimeout)
-	defer patience.Stop()
 	select {
 	case <-x.left:
 		return true
-	case <-patience.C:
 	case <-ctx.Done():
 	}
 	return false
+}
+
+// Pauses between two looks at a binding that another engine is about to free.
+const (
+	settlePause     = 5 * time.Millisecond
+	settlePauseMost = 200 * time.Millisecond
+)
+
+// settledElsewhere waits for another engine, while that lives.
+func (c *Coordinator) settledElsewhere(ctx context.Context, sessionID, runID string) bool {
+	for pause := settlePause; ; pause = min(2*pause, settlePauseMost) {
+		b, err := c.Sessions.Session(ctx, sessionID)
+		if err != nil {
+			return false
+		}
+		if b.Active == nil || b.Active.Run != runID || b.Active.Owner == c.Boot || c.gone(b.Active.Owner) {
+			return true
+		}
+		if err := wait(ctx, pause); err != nil {
+			return false
+		}
+	}
 }
 
 // asksNatively says whether an interrupt of the harness survives its worker. Where it does not, the worker is kept for as
@@ -250,18 +292,21 @@ func (c *Coordinator) retire(ctx context.Context, sessionID string, gen int64, a
 }
 
 // Drain stops accepting runs and lets go of those in work: their workers go on and wait for the next engine. Idle
-// workers are ended. It returns when nothing of the coordinator runs any more, or with ctx.
+// workers are ended, unless there is another engine to use them. It returns when nothing of the coordinator runs any more, or with ctx.
 func (c *Coordinator) Drain(ctx context.Context) error {
 	c.mu.Lock()
 	c.draining = true
 	idle := c.idle
 	c.idle = map[string]*time.Timer{}
-	for _, t := range c.deadlines {
-		t.Stop()
+	for _, d := range c.deadlines {
+		d.timer.Stop()
 	}
 	c.mu.Unlock()
 	for sessionID, t := range idle {
 		t.Stop()
+		if !c.alone() {
+			continue // another engine may take the conversation's next turn to it
+		}
 		b, err := c.Sessions.Session(ctx, sessionID)
 		if err == nil && b.Active == nil && b.Sandbox != nil {
 			c.retire(ctx, sessionID, b.Sandbox.Gen, b.Sandbox.Addr)
@@ -276,7 +321,9 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	for _, b := range c.late { // nothing writes it any more
-		c.retire(ctx, b.ID, b.Sandbox.Gen, b.Sandbox.Addr)
+		if c.alone() {
+			c.retire(ctx, b.ID, b.Sandbox.Gen, b.Sandbox.Addr)
+		}
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ type execution struct {
 	inherit  event.Inheritance // from the run that it continues
 	attached []harness.File    // read before the run was begun
 	left     chan struct{}     // closed when this engine has let go of the run
+	letGo    context.CancelCauseFunc
 
 	once     sync.Once
 	reason   event.CancelReason // set before stopped is closed
@@ -97,9 +98,10 @@ func (x *execution) drive(ctx context.Context) {
 	case ctx.Err() != nil:
 		x.log.Info("run left to the next engine")
 	case errors.Is(err, event.ErrCorrupt):
+		x.c.halt(x.run.ID)
 		x.log.Error("run halted: its log is corrupt", "error", err)
 	default:
-		x.log.Error("run left unfinished until the next start", "error", err)
+		x.log.Error("run left unfinished; it will be taken up again", "error", err)
 	}
 }
 

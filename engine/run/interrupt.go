@@ -104,6 +104,12 @@ func (i Interrupt) SettledIn(b session.Binding) session.Settlement {
 	return session.Superseded
 }
 
+// deadline is the timer of an interrupt. Every engine that knows of the interrupt has one; the first to settle it does.
+type deadline struct {
+	interrupt string
+	timer     *time.Timer
+}
+
 // expireLater gives the pending interrupt up at its deadline.
 func (c *Coordinator) expireLater(b session.Binding) {
 	p := b.Pending
@@ -115,12 +121,14 @@ func (c *Coordinator) expireLater(b session.Binding) {
 	if c.draining {
 		return
 	}
-	if t := c.deadlines[b.ID]; t != nil {
-		t.Stop()
+	if d := c.deadlines[b.ID]; d != nil {
+		d.timer.Stop()
 	}
-	c.deadlines[b.ID] = time.AfterFunc(max(0, p.Deadline.Sub(c.Now())), func() {
+	d := &deadline{interrupt: p.Interrupt}
+	c.deadlines[b.ID] = d
+	d.timer = time.AfterFunc(max(0, p.Deadline.Sub(c.Now())), func() {
 		c.mu.Lock()
-		if c.draining {
+		if c.draining || c.deadlines[b.ID] != d {
 			c.mu.Unlock()
 			return
 		}
@@ -135,6 +143,14 @@ func (c *Coordinator) expireLater(b session.Binding) {
 			}
 		}
 	})
+}
+
+// expires says whether this engine has a timer for the session's interrupt.
+func (c *Coordinator) expires(sessionID, interrupt string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.deadlines[sessionID]
+	return d != nil && d.interrupt == interrupt
 }
 
 // settleInterrupt gives a pending interrupt up and lets the next queued run begin.

@@ -39,7 +39,7 @@ func (c *Coordinator) Resume(ctx context.Context, req ResumeRequest) (ResumeResu
 		return ResumeResult{}, problem.NotFoundf("interrupt")
 	}
 	r, err := c.Runs.Run(ctx, runID)
-	if err == nil && r.Interrupt == nil && c.settled(ctx, runID) {
+	if err == nil && r.Interrupt == nil && c.settled(ctx, r.SessionID, runID) {
 		r, err = c.Runs.Run(ctx, runID) // whoever has seen the terminal may decide, also before it is projected
 	}
 	switch {
@@ -97,7 +97,7 @@ func (c *Coordinator) Resume(ctx context.Context, req ResumeRequest) (ResumeResu
 	}
 	for range settleLooks {
 		res, err := c.admitResume(ctx, next)
-		if !problem.Is(err, problem.SessionBusy) || !c.settled(ctx, runID) {
+		if !problem.Is(err, problem.SessionBusy) || !c.settled(ctx, r.SessionID, runID) {
 			return res, err
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Coordinator) resumable(ctx context.Context, r Run, req ResumeRequest) e
 	if err != nil {
 		return fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
 	}
-	if b.Active != nil && c.settled(ctx, b.Active.Run) {
+	if b.Active != nil && c.settled(ctx, b.ID, b.Active.Run) {
 		if b, err = c.Sessions.Session(ctx, r.SessionID); err != nil {
 			return fmt.Errorf("failed to read session %s: %w", r.SessionID, err)
 		}

@@ -144,6 +144,14 @@ type Store interface {
 	SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]Run, error)
 	// UnfinishedRuns lists runs whose status has not Ended (ADMITTING too), by ID ascending, id > after.
 	UnfinishedRuns(ctx context.Context, after string, limit int) ([]Run, error)
+	// CancelRequests lists the unfinished runs that were asked to end, by id ascending, id > after.
+	CancelRequests(ctx context.Context, after string, limit int) ([]CancelRequest, error)
+}
+
+// CancelRequest is a run that was asked to end, and why.
+type CancelRequest struct {
+	Run    string
+	Reason event.CancelReason
 }
 
 // Position is a place in a listing that is sorted newest first.

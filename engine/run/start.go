@@ -97,7 +97,7 @@ func (c *Coordinator) admissible(ctx context.Context, r Run, policy BusyPolicy) 
 	}
 	pin := session.Pin{AgentVersion: a.Version}
 	b, err := c.Sessions.Session(ctx, r.SessionID)
-	if err == nil && b.Active != nil && b.Active.Run != r.ID && c.settled(ctx, b.Active.Run) {
+	if err == nil && b.Active != nil && b.Active.Run != r.ID && c.settled(ctx, b.ID, b.Active.Run) {
 		b, err = c.Sessions.Session(ctx, r.SessionID)
 	}
 	switch {

@@ -48,8 +48,7 @@ type Active struct {
 	Epoch int64  `json:"epoch"` // that it was admitted in; the binding's, unless it drains
 	Pin   Pin    `json:"pin"`   // what it runs
 	Gen   int64  `json:"gen"`   // lease generation of the owner
-	Owner string `json:"owner"` // boot nonce of the owning engine
-	Beat  int64  `json:"beat"`  // raised by the owner while it lives
+	Owner string `json:"owner"` // boot nonce of the owning engine; whether that lives, see package replica
 }
 
 // Sandbox is the worker that serves the binding.
@@ -104,6 +103,28 @@ type Store interface {
 	SessionsOf(ctx context.Context, environment, subject, agentID, before string, limit int) ([]Binding, error)
 	// PinnedSessions counts the bindings of an agent that are pinned to a version, of whatever subject, up to limit.
 	PinnedSessions(ctx context.Context, environment, agentID string, limit int) (int, error)
-	// BusySessions lists the ids of bindings with an active or draining run or a pending interrupt, ascending, id > after.
-	BusySessions(ctx context.Context, after string, limit int) ([]string, error)
+	// BusySessions lists the bindings with an active or draining run or a pending interrupt, by id ascending, id > after.
+	BusySessions(ctx context.Context, after string, limit int) ([]Busy, error)
+}
+
+// Busy is what a sweep looks at of a binding that is busy.
+type Busy struct {
+	ID        string
+	Run       string // the active one; empty where the binding only waits for a person
+	Owner     string // of the active run's lease
+	Draining  string // the active run, where it is to end because the conversation was cleared
+	Interrupt string // that is pending
+	Urgent    bool   // the head of the queue was admitted to take the active run's place
+}
+
+// Busy is the binding as BusySessions lists it, and whether it does.
+func (b Binding) Busy() (Busy, bool) {
+	y := Busy{ID: b.ID, Draining: b.Draining, Urgent: len(b.Queue) > 0 && b.Queue[0].Urgent}
+	if b.Active != nil {
+		y.Run, y.Owner = b.Active.Run, b.Active.Owner
+	}
+	if b.Pending != nil {
+		y.Interrupt = b.Pending.Interrupt
+	}
+	return y, b.Active != nil || b.Draining != "" || b.Pending != nil
 }

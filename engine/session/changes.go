@@ -105,6 +105,13 @@ func (c *Changes) Publish(b Binding) {
 	}
 }
 
+// Watching says whether anybody would learn of a change.
+func (c *Changes) Watching() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.watches) > 0 || len(c.owners) > 0
+}
+
 // Watch gives a channel that has a value after each change of the conversation that is published from now on, several
 // being one. Register, then read the conversation, then wait, and also poll. release ends it.
 func (c *Changes) Watch(sessionID string) (changed <-chan struct{}, release func()) {

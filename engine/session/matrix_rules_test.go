@@ -184,7 +184,7 @@ func leases(b Binding) (out []call) {
 		add("reclaim", func(b Binding) (Binding, error) { return Reclaim(b, l, matrixOp(b)) }, func(b Binding) Binding {
 			a := *b.Active
 			b.LeaseGen++
-			a.Gen, a.Beat = b.LeaseGen, 0
+			a.Gen = b.LeaseGen
 			b.Active = &a
 			return b
 		})
@@ -221,7 +221,7 @@ func leases(b Binding) (out []call) {
 				}
 				a := *b.Active
 				b.LeaseGen++
-				a.Gen, a.Owner, a.Beat = b.LeaseGen, "other", 0
+				a.Gen, a.Owner = b.LeaseGen, "other"
 				b.Active = &a
 				return "", result{binding: b}
 			},

@@ -120,7 +120,7 @@ func Claim(b Binding, run, owner string, op Op) (Binding, error) {
 	n := b.next(op)
 	n.LeaseGen++
 	active := *b.Active
-	active.Gen, active.Owner, active.Beat = n.LeaseGen, owner, 0
+	active.Gen, active.Owner = n.LeaseGen, owner
 	n.Active = &active
 	return n, nil
 }

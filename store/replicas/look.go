@@ -64,7 +64,7 @@ func lookAt(path string) (m member, alive bool, err error) {
 	case err == nil:
 		// A name is given to one engine only, so nobody can have taken it anew.
 		_ = os.Remove(path)
-		_ = os.Remove(strings.TrimSuffix(path, memberSuffix) + socketSuffix)
+		removeFiles(strings.TrimSuffix(path, memberSuffix))
 		return m, false, nil
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return m, false, fmt.Errorf("failed to look at engine %s: %w", path, err)
@@ -82,4 +82,18 @@ func lookAt(path string) (m member, alive bool, err error) {
 		return m, false, fmt.Errorf("failed to read engine %s: it is no member file", path)
 	}
 	return m, true, nil
+}
+
+// removeFiles removes what an engine that has gone kept beside its member file.
+func removeFiles(base string) {
+	dir, name := filepath.Split(base)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), name+".") {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }

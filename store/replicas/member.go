@@ -105,6 +105,9 @@ func Join(o Options) (_ *Member, err error) {
 	return m, nil
 }
 
+// Path names a file of this engine in the folder, for instance a socket. It is removed when the engine has died or left.
+func (m *Member) Path(suffix string) string { return m.path(suffix) }
+
 func (m *Member) path(suffix string) string { return filepath.Join(m.o.Folder, m.name+suffix) }
 
 // appear makes the file under its name when it is whole and locked.
@@ -175,22 +178,38 @@ func (m *Member) Leave() error {
 	m.leave.Do(func() {
 		close(m.stop)
 		if m.file != nil {
-			m.left = errors.Join(ignoreMissing(os.Remove(m.path(memberSuffix))), m.file.Close())
+			err := os.Remove(m.path(memberSuffix))
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+			m.left = errors.Join(err, m.file.Close())
 		}
 		if m.conn != nil {
-			m.left = errors.Join(m.left, m.conn.Close(), ignoreMissing(os.Remove(m.path(socketSuffix))))
+			m.left = errors.Join(m.left, m.conn.Close())
 		}
 		m.work.Wait()
+		removeFiles(m.path(""))
 	})
 	return m.left
 }
 
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// Starting lets one engine of the folder start at a time: it waits for the others, until ctx ends or for startTimeout.
+// done lets the next one start.
+func Starting(ctx context.Context, path string) (done func(), err error) {
+	if err := folder.Make(path); err != nil {
+		return nil, err
 	}
-	return err
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("another engine is starting on the data folder"))
+	defer cancel()
+	lock, err := folder.WaitLock(ctx, path, "start.lock")
+	if err != nil {
+		return nil, fmt.Errorf("failed to start: %w", err)
+	}
+	return func() { _ = lock.Close() }, nil
 }
+
+// startTimeout is how long an engine waits for others that start.
+const startTimeout = time.Minute
 
 // Living lists the engines whose process lives, for tools of the same host. A folder that is missing has none.
 func Living(ctx context.Context, path string) ([]Info, error) {

@@ -85,7 +85,12 @@ func TestUpgradeFromTheFirstRelease(t *testing.T) {
 	}
 
 	s := openAt(t, Options{Path: path})
-	if got, err := s.BusySessions(t.Context(), "", 100); err != nil || !slices.Equal(got, busy) {
+	got, err := s.BusySessions(t.Context(), "", 100)
+	var listed []string
+	for _, b := range got {
+		listed = append(listed, b.ID)
+	}
+	if err != nil || !slices.Equal(listed, busy) {
 		t.Errorf("busy are %v, %v, want %v", got, err, busy)
 	}
 	if n, err := s.PinnedSessions(t.Context(), "dev", "agt_1", 100); err != nil || n != pinned {

@@ -20,6 +20,7 @@ const (
 	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
 	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord LIMIT ?"
 	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
+	cancelRequests = `SELECT id, body ->> '$.cancelReason' FROM runs WHERE ended = 0 AND body ->> '$.cancelReason' <> '' AND id > ? ORDER BY id LIMIT ?`
 )
 
 func checkRun(r run.Run) error {
@@ -143,4 +144,28 @@ func (s *Store) UnfinishedRuns(ctx context.Context, after string, limit int) ([]
 		return nil, fmt.Errorf("failed to list unfinished runs: %w", err)
 	}
 	return list[run.Run](ctx, s, "unfinished runs", unfinishedRuns, after, limit)
+}
+
+// CancelRequests implements run.Store.
+func (s *Store) CancelRequests(ctx context.Context, after string, limit int) (found []run.CancelRequest, err error) {
+	if err := checkPage(limit, after); err != nil {
+		return nil, fmt.Errorf("failed to list cancel requests: %w", err)
+	}
+	st, err := s.query(ctx, cancelRequests)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list cancel requests: %w", err)
+	}
+	rows, err := st.QueryContext(ctx, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("failed to list cancel requests: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c run.CancelRequest
+		if err := rows.Scan(&c.Run, &c.Reason); err != nil {
+			return nil, fmt.Errorf("failed to list cancel requests: %w", err)
+		}
+		found = append(found, c)
+	}
+	return found, rows.Err()
 }

@@ -13,7 +13,9 @@ const (
 	updateSession = "UPDATE sessions SET rev = ?, environment = ?, subject = ?, agent = ?, version = ?, busy = ?, body = ? WHERE id = ? AND rev = ?"
 	hasSession    = "SELECT 1 FROM sessions WHERE id = ?"
 	getSession    = "SELECT body FROM sessions WHERE id = ?"
-	busySessions  = "SELECT id FROM sessions WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?"
+	busySessions  = `SELECT id, COALESCE(body ->> '$.active.run', ''), COALESCE(body ->> '$.active.owner', ''),
+		COALESCE(body ->> '$.draining', ''), COALESCE(body ->> '$.pending.interrupt', ''), COALESCE(body ->> '$.queue[0].urgent', 0)
+		FROM sessions WHERE busy = 1 AND id > ? ORDER BY id LIMIT ?`
 
 	// The condition is the one of the index sessions_pinned.
 	pinnedSessions = "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE environment = ? AND agent = ? AND version <> 0 LIMIT ?)"
@@ -30,12 +32,10 @@ func checkSession(b session.Binding) error {
 		[2]string{"key.subject", b.Key.Subject}, [2]string{"key.agentId", b.Key.AgentID})
 }
 
-// isBusy says whether the binding is listed by BusySessions.
-func isBusy(b session.Binding) bool { return b.Active != nil || b.Draining != "" || b.Pending != nil }
-
 // sessionColumns are the arguments of insertSession and the first of updateSession.
 func sessionColumns(b session.Binding, body []byte) []any {
-	return []any{b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, b.AgentVersion, isBusy(b), string(body), b.ID}
+	_, busy := b.Busy()
+	return []any{b.Rev, b.Key.Environment, b.Key.Subject, b.Key.AgentID, b.AgentVersion, busy, string(body), b.ID}
 }
 
 // InsertSession implements session.Store.
@@ -98,7 +98,7 @@ func (s *Store) PinnedSessions(ctx context.Context, environment, agentID string,
 }
 
 // BusySessions implements session.Store.
-func (s *Store) BusySessions(ctx context.Context, after string, limit int) (ids []string, err error) {
+func (s *Store) BusySessions(ctx context.Context, after string, limit int) (found []session.Busy, err error) {
 	if err := checkPage(limit, after); err != nil {
 		return nil, fmt.Errorf("failed to list busy sessions: %w", err)
 	}
@@ -112,11 +112,11 @@ func (s *Store) BusySessions(ctx context.Context, after string, limit int) (ids 
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
+		var b session.Busy
+		if err := rows.Scan(&b.ID, &b.Run, &b.Owner, &b.Draining, &b.Interrupt, &b.Urgent); err != nil {
 			return nil, fmt.Errorf("failed to list busy sessions: %w", err)
 		}
-		ids = append(ids, id)
+		found = append(found, b)
 	}
-	return ids, rows.Err()
+	return found, rows.Err()
 }

@@ -261,12 +261,34 @@ func runUnfinished(t *testing.T, s Stores) {
 	}
 	check()
 	want = nil
+	var asked []run.CancelRequest
 	for i, r := range docs { // every status moves to the next one in the list
 		r.Rev, r.Status = 2, statuses[(i+1)%len(statuses)]
+		if i%3 == 0 {
+			r.CancelReason = event.CancelSuperseded
+		}
 		noError(t, s.Runs.UpdateRun(ctx, r))
 		if !r.Status.Ended() {
 			want = append(want, r.ID)
+			if r.CancelReason != "" {
+				asked = append(asked, run.CancelRequest{Run: r.ID, Reason: r.CancelReason})
+			}
 		}
 	}
 	check()
+	for _, page := range []int{1, 5, 1000} {
+		var got []run.CancelRequest
+		for after := ""; ; after = got[len(got)-1].Run {
+			found, err := s.Runs.CancelRequests(ctx, after, page)
+			noError(t, err)
+			if got = append(got, found...); len(found) < page {
+				break
+			}
+		}
+		if !slices.Equal(got, asked) {
+			t.Fatalf("asked to end, by %d: got %v, want %v", page, got, asked)
+		}
+	}
+	_, err := s.Runs.CancelRequests(ctx, "", 0)
+	wantError(t, err, store.ErrInvalid)
 }

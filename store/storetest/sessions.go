@@ -15,7 +15,7 @@ import (
 func sessionConflicts(t *testing.T, s Stores) {
 	ctx := t.Context()
 	b := binding(fresh("ses"), "dev", "alice", "agt_1")
-	b.Active = &session.Active{Run: "run_1", Ord: 1, Gen: 2, Owner: "eng_a", Beat: 9}
+	b.Active = &session.Active{Run: "run_1", Ord: 1, Gen: 2, Owner: "eng_a"}
 	b.Sandbox = &session.Sandbox{Gen: 1, Addr: "unix:w.sock"}
 	b.Head = session.Head{Rev: 2, Ref: "r", Hash: "h", Codec: "tar+gzip", Size: 1 << 40, ByRun: "run_0", Terminal: []byte(`{"type":"run.finished"}`)}
 	b.Queue = []session.Queued{{Run: "run_2", Pin: session.Pin{AgentVersion: 3, Harness: "scripted"}}, {Run: "run_3"}}
@@ -176,9 +176,17 @@ func sessionListings(t *testing.T, s Stores) {
 	}
 	pages := func(page int) (got []string) {
 		for after := ""; ; after = got[len(got)-1] {
-			ids, err := s.Sessions.BusySessions(ctx, after, page)
+			found, err := s.Sessions.BusySessions(ctx, after, page)
 			noError(t, err)
-			if got = append(got, ids...); len(ids) < page {
+			for _, y := range found {
+				b, err := s.Sessions.Session(ctx, y.ID)
+				noError(t, err)
+				if want, busy := b.Busy(); !busy || y != want {
+					t.Fatalf("%s is listed as %+v, want %+v", y.ID, y, want)
+				}
+				got = append(got, y.ID)
+			}
+			if len(found) < page {
 				return got
 			}
 		}
@@ -197,9 +205,10 @@ func sessionListings(t *testing.T, s Stores) {
 	}
 	for i, change := range []func(){
 		func() { b.Draining = "run_9" },
-		func() { b.Draining, b.Active = "", &session.Active{Run: "run_9", Gen: 1} },
+		func() { b.Draining, b.Active = "", &session.Active{Run: "run_9", Gen: 1, Owner: "eng_1"} },
+		func() { b.Queue = []session.Queued{{Run: "run_10", Urgent: true}, {Run: "run_11"}} },
 		func() {
-			b.Active, b.Pending = nil, &session.Pending{Interrupt: "int_9", Run: "run_9", Request: []byte(`{}`)}
+			b.Active, b.Queue, b.Pending = nil, []session.Queued{{Run: "run_11"}}, &session.Pending{Interrupt: "int_9", Run: "run_9", Request: []byte(`{}`)}
 		},
 	} {
 		change()
@@ -209,7 +218,7 @@ func sessionListings(t *testing.T, s Stores) {
 			t.Fatalf("busy sessions after one became busy in way %d: got %v, want %v", i, got, busy)
 		}
 	}
-	b.Rev, b.Pending = b.Rev+1, nil
+	b.Rev, b.Pending, b.Queue = b.Rev+1, nil, nil
 	noError(t, s.Sessions.UpdateSession(ctx, b))
 	if got := pages(1000); !slices.Equal(got, busy[1:]) {
 		t.Fatalf("busy sessions after its interrupt was settled: got %v, want %v", got, busy[1:])

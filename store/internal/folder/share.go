@@ -22,7 +22,7 @@ const (
 // returned is open: Lock on the same name fails with ErrHeld until then, and Share fails with it while Lock is held.
 // It waits for others that are opening, until ctx ends.
 func Share(ctx context.Context, folder, name string, prepare func(sole bool) error) (_ *os.File, err error) {
-	opening, err := waitLock(ctx, folder, name+openingSuffix)
+	opening, err := WaitLock(ctx, folder, name+openingSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +51,8 @@ func Share(ctx context.Context, folder, name string, prepare func(sole bool) err
 	return f, nil
 }
 
-// waitLock is Lock that waits for the holder.
-func waitLock(ctx context.Context, folder, name string) (*os.File, error) {
+// WaitLock is Lock that waits for the holder, until ctx ends.
+func WaitLock(ctx context.Context, folder, name string) (*os.File, error) {
 	for {
 		f, err := Lock(folder, name)
 		if !errors.Is(err, ErrHeld) {

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/replica"
+	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/engine/session"
+	"github.com/harness-engine/harness-engine/store/replicas"
+)
+
+// brokerSuffix names the socket that the workers of one engine call.
+const brokerSuffix = ".broker"
+
+// beatsPerLease is how often an engine says that it lives.
+const beatsPerLease = 6
+
+// join makes this engine known to the others on the data folder, and looks who they are.
+func (e *engine) join(ctx context.Context, c serveCmd, boot, addr string) (err error) {
+	e.member, err = replicas.Join(replicas.Options{
+		Folder: e.data.path(dirReplicas), Info: replicas.Info{ID: boot, Addr: addr, PID: os.Getpid()},
+		Beat: c.Lease / beatsPerLease, OnHint: e.hinted, Logger: e.log,
+	})
+	if err != nil {
+		return err
+	}
+	e.later(func(context.Context) error { return e.member.Leave() })
+	e.roster = replica.NewRoster(replica.RosterOptions{
+		Self: boot, Directory: e.member, Lease: c.Lease, LastBeat: e.member.LastBeat, Logger: e.log,
+		Changed: func() { e.coordinator.Wake() }, Doubted: func() { e.coordinator.LetGo() },
+	})
+	if err := e.roster.Look(ctx); err != nil {
+		return err
+	}
+	e.log.Info("engines on the data folder", "engines", e.roster.Living())
+	return nil
+}
+
+// Gone implements run.Replicas.
+func (e *engine) Gone(boot string) bool { return e.roster.Gone(boot) }
+
+// Alone implements run.Replicas.
+func (e *engine) Alone() bool { return e.roster.Alone() }
+
+// Tell implements run.Replicas.
+func (e *engine) Tell(h replica.Hint) { e.member.Tell(h) }
+
+// publishTo tells subscribers of this engine, and the other engines, of a chunk that is durable.
+func (e *engine) publishTo(hub *event.Hub) func(event.Chunk) {
+	return func(c event.Chunk) {
+		hub.Publish(c)
+		e.member.Tell(replica.Hint{Kind: replica.LogGrew, ID: c.RunID})
+	}
+}
+
+// hints is who acts on what other engines tell.
+type hints struct {
+	hub         *event.Hub
+	changes     *session.Changes
+	sessions    session.Store
+	coordinator *run.Coordinator
+}
+
+// hinted hands a hint over; those that come before the engine is assembled are dropped, since it reads everything then.
+func (e *engine) hinted(h replica.Hint) {
+	to := e.hints.Load()
+	if to == nil {
+		return
+	}
+	switch h.Kind {
+	case replica.LogGrew:
+		to.hub.Wake(h.ID)
+	case replica.BindingChanged:
+		if !to.changes.Watching() {
+			return
+		}
+		if b, err := to.sessions.Session(context.Background(), h.ID); err == nil { // else the poll finds it
+			to.changes.Publish(b)
+		}
+	case replica.Everything:
+		to.hub.WakeAll()
+	}
+	to.coordinator.Hinted(h)
+}
