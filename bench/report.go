@@ -42,6 +42,8 @@ type Result struct {
 	Floor    Summary `json:"floor"`
 	// Ratio is measured / floor of each round: the pairs were measured one right after the other.
 	Ratio Summary `json:"ratio"`
+	Goal  string  `json:"goal,omitempty"` // of the ratio's median, or of the measured one where there is no floor
+	Met   bool    `json:"met,omitempty"`  // whether the goal is met
 }
 
 // Summary is the median of the rounds with their spread.
@@ -55,7 +57,8 @@ type Summary struct {
 // pairs collects the rounds of one figure.
 type pairs struct {
 	name, unit, note string
-	measured, floor  []float64
+	goal             goal
+	measured, floor  []float64 // floor is empty where a figure stands by itself
 }
 
 func (p *pairs) add(measured, floor float64) {
@@ -63,14 +66,48 @@ func (p *pairs) add(measured, floor float64) {
 	p.floor = append(p.floor, floor)
 }
 
+// alone adds a round of a figure that stands by itself.
+func (p *pairs) alone(measured float64) { p.measured = append(p.measured, measured) }
+
 func (p *pairs) result() Result {
-	ratio := make([]float64, len(p.measured))
+	ratio := make([]float64, len(p.floor))
 	for i := range ratio {
 		if p.floor[i] > 0 {
 			ratio[i] = p.measured[i] / p.floor[i]
 		}
 	}
-	return Result{Name: p.name, Unit: p.unit, Note: p.note, Measured: summarise(p.measured), Floor: summarise(p.floor), Ratio: summarise(ratio)}
+	r := Result{Name: p.name, Unit: p.unit, Note: p.note, Measured: summarise(p.measured), Floor: summarise(p.floor), Ratio: summarise(ratio)}
+	judged := r.Ratio
+	if len(p.floor) == 0 {
+		judged = r.Measured
+	}
+	if p.goal.set {
+		r.Goal, r.Met = p.goal.String(), p.goal.met(judged.Median)
+	}
+	return r
+}
+
+// goal is what a figure is to reach. The zero value asks for nothing.
+type goal struct {
+	set, most bool
+	value     float64
+}
+
+func atLeast(v float64) goal { return goal{set: true, value: v} }
+func atMost(v float64) goal  { return goal{set: true, most: true, value: v} }
+
+func (g goal) met(v float64) bool {
+	if g.most {
+		return v <= g.value
+	}
+	return v >= g.value
+}
+
+func (g goal) String() string {
+	if g.most {
+		return fmt.Sprintf("<= %g", g.value)
+	}
+	return fmt.Sprintf(">= %g", g.value)
 }
 
 func summarise(rounds []float64) Summary {
@@ -122,9 +159,9 @@ func (r Report) table(w io.Writer) error {
 	fmt.Fprintf(&b, "\n%s/%s, %d CPUs, %s, commit %s; medians of %d interleaved pairs (lowest to highest)\n\n",
 		r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Go, r.Commit, r.Rounds)
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(columns, "figure\tunit\tmeasured\tfloor\tratio") // Flush tells
+	_, _ = fmt.Fprintln(columns, "figure\tunit\tmeasured\tfloor or peer\tratio\tgoal") // Flush tells
 	for _, x := range r.Results {
-		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, x.Measured, x.Floor, x.Ratio)
+		_, _ = fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, x.Measured, x.Floor, x.Ratio, x.verdict())
 	}
 	if err := columns.Flush(); err != nil {
 		return fmt.Errorf("failed to lay out the table: %w", err)
@@ -141,6 +178,16 @@ func (r Report) table(w io.Writer) error {
 		return fmt.Errorf("failed to print the table: %w", err)
 	}
 	return nil
+}
+
+func (r Result) verdict() string {
+	switch {
+	case r.Goal == "":
+		return ""
+	case r.Met:
+		return r.Goal + " met"
+	}
+	return r.Goal + " MISSED"
 }
 
 func (s Summary) String() string {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
@@ -14,9 +16,36 @@ const pace = 10 * time.Millisecond
 // socketBench measures the way from the append to a subscriber's socket through a running engine.
 type socketBench struct {
 	client *enginetest.Client
-	agent  enginetest.Agent
+	agent  string // its id
 	raw    *rawFile
 	loop   *loopback
+}
+
+// measureSocket measures through an engine of its own.
+func measureSocket(ctx context.Context, r rig) (_ []Result, err error) {
+	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "socket")})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, engine.close()) }()
+	b := &socketBench{client: engine.client, agent: engine.agent}
+	if b.raw, err = openRawFile(r.data); err != nil {
+		return nil, err
+	}
+	defer b.raw.close()
+	if b.loop, err = openLoopback(); err != nil {
+		return nil, err
+	}
+	defer b.loop.close()
+	results, err := b.latency(ctx, r.rounds, r.paced)
+	if err != nil {
+		return nil, err
+	}
+	flood, err := b.flood(ctx, r.rounds, r.flood)
+	if err != nil {
+		return nil, err
+	}
+	return append(results, flood), nil
 }
 
 // latency measures p50 and p99 of a paced run of n events.
@@ -58,7 +87,7 @@ func (b *socketBench) paced(ctx context.Context, n int) ([]time.Duration, error)
 
 // play runs a script and hands each batch that its subscriber gets to see.
 func (b *socketBench) play(ctx context.Context, step enginetest.Step, see func(enginetest.Batch)) error {
-	run, err := b.client.Start(ctx, enginetest.StartInput{AgentID: b.agent.ID, Message: enginetest.Input{Text: enginetest.Script(step)}})
+	run, err := b.client.Start(ctx, enginetest.StartInput{AgentID: b.agent, Message: enginetest.Input{Text: enginetest.Script(step)}})
 	if err != nil {
 		return fmt.Errorf("failed to start a run: %w", err)
 	}

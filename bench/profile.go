@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// profiler takes CPU profiles of the engine while it is measured, through `serve --pprof`. A nil one takes none.
+type profiler struct {
+	addr   string // of the engine's profiling listener
+	folder string
+}
+
+// newProfiler chooses a free port for the engine's listener.
+func newProfiler(folder string) (*profiler, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("failed to find a port for profiles: %w", err)
+	}
+	defer l.Close()
+	return &profiler{addr: l.Addr().String(), folder: folder}, nil
+}
+
+func (p *profiler) args() []string {
+	if p == nil {
+		return nil
+	}
+	return []string{"--pprof", p.addr}
+}
+
+// profileFor is the longest profile; it ends with the measurement, at whatever time that is.
+const profileFor = 30 * time.Second
+
+// start begins a profile of the subject if it is the engine. stop ends it and writes the file.
+func (p *profiler) start(title string, x subject) (stop func() error) {
+	if _, ok := x.(*engineSubject); p == nil || !ok {
+		return func() error { return nil }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.take(ctx, title) }()
+	return func() error {
+		defer cancel()
+		return <-done
+	}
+}
+
+// profileSeconds fits into the shortest measurement.
+const profileSeconds = 3
+
+func (p *profiler) take(ctx context.Context, title string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, profileFor)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", p.addr, profileSeconds), nil)
+	if err != nil {
+		return fmt.Errorf("failed to make a request: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("failed to take a profile: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("failed to take a profile: the engine answered %d", res.StatusCode)
+	}
+	f, err := os.Create(filepath.Join(p.folder, fileName(title)+".pprof"))
+	if err != nil {
+		return fmt.Errorf("failed to make a profile's file: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, res.Body); err != nil {
+		return fmt.Errorf("failed to write a profile: %w", err)
+	}
+	return nil
+}
