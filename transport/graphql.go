@@ -24,12 +24,11 @@ type operations struct {
 	server *Server
 	api    *resolvers.Root
 	exec   *executor.Executor
-	socket graphql.Transport
 }
 
 // graphQL is the handler of /graphql.
 func (s *Server) graphQL(api *resolvers.Root) http.Handler {
-	return operations{server: s, api: api, exec: s.executor(api), socket: s.webSocket()}
+	return operations{server: s, api: api, exec: s.executor(api)}
 }
 
 // executor is what runs operations, the same for every transport. Shape comes first of the extensions: what follows may
@@ -48,7 +47,6 @@ func (s *Server) executor(api *resolvers.Root) *executor.Executor {
 	e.Use(extension.FixedComplexityLimit(s.limits.MaxComplexity))
 	e.Use(api.Introspection())
 	e.Use(resolvers.Streams{})
-	e.Use(socketOperations{s.limits.MaxSocketOps})
 	e.AroundRootFields(api.WithLoaders)
 	e.AroundResponses(s.bounded)
 	return e
@@ -58,7 +56,7 @@ func (s *Server) executor(api *resolvers.Root) *executor.Executor {
 func (o operations) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(graphql.StartOperationTrace(r.Context()))
 	if isUpgrade(r) {
-		o.socket.Do(w, r, o.exec)
+		o.server.serveSocket(w, r, o.exec)
 		return
 	}
 	takes := acceptedBy(r.Header)

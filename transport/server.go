@@ -106,7 +106,7 @@ func (s *Server) HTTP(addr string) *http.Server {
 		Addr: addr, Handler: s, MaxHeaderBytes: s.limits.MaxHeaderBytes,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.limits.ReadTimeout, IdleTimeout: 2 * time.Minute,
 		WriteTimeout: s.limits.ReadTimeout + s.limits.OperationTimeout + transferTimeout,
-		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		ErrorLog:     slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 	}
 }
 

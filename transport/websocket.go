@@ -25,36 +25,18 @@ func (s *Server) newSockets(api *resolvers.Root) *ws.Server {
 	})
 }
 
-// sockets takes upgrade requests that were admitted and authenticated.
-type sockets struct{ *ws.Server }
-
-// Supports implements graphql.Transport.
-func (sockets) Supports(r *http.Request) bool { return isUpgrade(r) }
-
-// Do implements graphql.Transport. Whom the upgrade request's token names is known until that expires.
-func (t sockets) Do(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor) {
+// serveSocket takes an upgrade request that was admitted and authenticated. Whom its token names is known until that expires.
+func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor) {
 	var known *ws.Identity
 	if caller, ok := authz.CallerFrom(r.Context()); ok {
 		expires, _ := r.Context().Deadline()
 		known = &ws.Identity{Caller: caller, Expires: expires}
 	}
-	t.Serve(w, r, exec, known)
+	s.sockets.Serve(w, r, exec, known)
 }
 
 // identifySocket says whom the token in connection_init names, and until when.
 func (s *Server) identifySocket(ctx context.Context, authorization string) (ws.Identity, *problem.Error) {
 	who, p := s.judge(ctx, authorization)
 	return ws.Identity{Caller: who.Caller, Expires: who.Expires}, p
-}
-
-// webSocket is the transport of upgrade requests.
-func (s *Server) webSocket() graphql.Transport { return sockets{s.sockets} }
-
-// socketOperations does nothing any more.
-type socketOperations struct{ most int }
-
-func (socketOperations) ExtensionName() string                   { return "SocketOperations" }
-func (socketOperations) Validate(graphql.ExecutableSchema) error { return nil }
-func (socketOperations) InterceptOperation(ctx context.Context, next graphql.OperationHandler) graphql.ResponseHandler {
-	return next(ctx)
 }
