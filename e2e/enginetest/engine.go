@@ -219,6 +219,9 @@ func (e *Engine) Stop() error {
 // Exited is closed when the engine process is gone.
 func (e *Engine) Exited() <-chan struct{} { return e.proc.exited }
 
+// ExitCode is how the engine process ended, -1 by a signal. It may be asked when Exited is closed.
+func (e *Engine) ExitCode() int { return e.proc.cmd.ProcessState.ExitCode() }
+
 // PID is the engine's process.
 func (e *Engine) PID() int { return e.proc.cmd.Process.Pid }
 

@@ -1,0 +1,247 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+	"github.com/harness-engine/harness-engine/e2e/faults/judge"
+)
+
+// Environment of the engines under test.
+const (
+	storeFaults  = "HARNESS_STORE_FAULTS" // store/sqlite, builds with the tag faults
+	workerRecord = "HARNESS_WORKER_RECORD"
+)
+
+// Times of a replica.
+const (
+	ownPause   = 200 * time.Millisecond // before an engine that ended by itself is started again
+	startsMost = 8                      // attempts to start an engine before that is a finding
+	lookPause  = 10 * time.Millisecond
+)
+
+// replica is one place at which an engine serves, life after life, behind an address that stays.
+type replica struct {
+	n      int
+	rig    *Rig
+	proxy  *proxy
+	orders string // file for the store's next fault
+	log    *os.File
+	stop   context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	engine  *enginetest.Engine // the last life
+	up      bool               // ready, and not known to have ended
+	stopped bool               // by SIGSTOP
+	excuse  string             // why this life may end, from a fault; empty: it may not
+	pause   time.Duration      // before the next life
+	lives   int
+}
+
+func newReplica(r *Rig, n int) (*replica, error) {
+	p := &replica{n: n, rig: r, orders: filepath.Join(r.o.Folder, fmt.Sprintf("order-%d", n)), done: make(chan struct{})}
+	var err error
+	if p.log, err = os.OpenFile(filepath.Join(r.o.Folder, fmt.Sprintf("engine-%d.log", n)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return nil, fmt.Errorf("failed to make log of replica %d: %w", n, err)
+	}
+	if p.proxy, err = newProxy(""); err != nil {
+		return nil, fmt.Errorf("failed to make proxy of replica %d: %w", n, err)
+	}
+	return p, nil
+}
+
+// begin starts the first life, and whoever starts the others.
+func (p *replica) begin(ctx context.Context) error {
+	e, err := p.live(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, p.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(p.done)
+		p.supervise(ctx, e)
+	}()
+	return nil
+}
+
+// live starts an engine and lets clients to it.
+func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
+	o := p.rig.o
+	env := append(p.rig.model.environment(), storeFaults+"="+p.orders, workerRecord+"="+filepath.Join(o.Folder, dirRecords))
+	e, err := enginetest.Start(ctx, enginetest.Options{Binaries: o.Binaries, Data: p.rig.data, Args: o.Args, Env: env, Log: p.log})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.engine, p.up, p.excuse, p.pause = e, true, "", ownPause
+	p.lives++
+	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
+	p.rig.journal.write("engine up", "", p.n, e.PID())
+	return e, nil
+}
+
+// supervise starts the next life whenever one has ended.
+func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
+	for {
+		select {
+		case <-e.Exited():
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		p.up, p.stopped = false, false
+		excuse, pause := p.excuse, p.pause
+		p.proxy.serve("")
+		p.mu.Unlock()
+		p.rig.journal.write("engine down", excuse, p.n, e.PID())
+		if excuse == "" && ctx.Err() == nil {
+			p.rig.note(judge.Other, "", "engine of replica %d ended by itself: %s", p.n, lastLine(e.Log()))
+		}
+		for attempt := 1; ; attempt++ {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return
+			}
+			var err error
+			if e, err = p.live(ctx); err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			p.rig.journal.write("engine not started", err.Error(), p.n)
+			if attempt == startsMost {
+				p.rig.note(judge.Other, "", "engine of replica %d does not start: %s", p.n, lastLine(err.Error()))
+			}
+			pause = ownPause
+		}
+	}
+}
+
+// use gives the living engine to f, while nothing else is done to it. False where none is up.
+func (p *replica) use(f func(e *enginetest.Engine)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.up || p.stopped {
+		return false
+	}
+	f(p.engine)
+	return true
+}
+
+// signal ends or stops the engine.
+func (p *replica) signal(e *enginetest.Engine, s unix.Signal) {
+	_ = unix.Kill(e.PID(), s) // it may have ended by itself just now
+}
+
+// write gives the store its next fault.
+func (p *replica) write(kind string, d time.Duration) error {
+	raw, err := json.Marshal(struct {
+		Kind string `json:"kind"`
+		Ms   int64  `json:"ms"`
+	}{kind, d.Milliseconds()})
+	if err != nil {
+		return err
+	}
+	tmp := p.orders + ".new"
+	if err := errors.Join(os.WriteFile(tmp, raw, 0o600), os.Rename(tmp, p.orders)); err != nil {
+		return fmt.Errorf("failed to order a fault: %w", err)
+	}
+	return nil
+}
+
+// order is write, and waits until the order was taken. False where no transaction took it in time.
+func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool, error) {
+	if err := p.write(kind, d); err != nil {
+		return false, err
+	}
+	deadline := time.NewTimer(meetWithin)
+	defer deadline.Stop()
+	for {
+		if _, err := os.Stat(p.orders); errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		select {
+		case <-time.After(lookPause):
+			continue
+		case <-deadline.C:
+		case <-ctx.Done():
+		}
+		return errors.Is(os.Remove(p.orders), fs.ErrNotExist), nil
+	}
+}
+
+func (p *replica) describe() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stopped:
+		return "stopped"
+	case p.up:
+		return "up"
+	}
+	return "down"
+}
+
+// dump has the engine print its goroutines and end.
+func (p *replica) dump() {
+	p.mu.Lock()
+	p.excuse = "asked for its goroutines"
+	e := p.engine
+	p.mu.Unlock()
+	p.signal(e, unix.SIGCONT)
+	p.signal(e, unix.SIGQUIT)
+	select {
+	case <-e.Exited():
+	case <-time.After(10 * time.Second):
+	}
+}
+
+// halt stops the supervision and ends the engine by SIGTERM, as an operator does.
+func (p *replica) halt() error {
+	p.stop()
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	up := p.up
+	p.up = false
+	p.proxy.serve("")
+	if !up {
+		return nil
+	}
+	return p.engine.Stop()
+}
+
+// end ends the engine and everything that works for the data folder.
+func (p *replica) end() {
+	if p.stop != nil {
+		p.stop()
+		<-p.done
+	}
+	if p.engine != nil {
+		if err := p.engine.Cleanup(); err != nil {
+			p.rig.journal.write("not cleaned up", err.Error(), p.n)
+		}
+	}
+	p.proxy.close()
+	_ = p.log.Close()
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
