@@ -18,14 +18,12 @@ import (
 
 // Bounds of the facade.
 const (
-	facadeWait     = 30 * time.Second // for a broker that does not accept connections: its engine may be restarting
-	facadeRetry    = 50 * time.Millisecond
 	maxFacadeCalls = 32
 	maxModelBody   = 32 << 20 // of a request
 )
 
 // facade is the model endpoint that the harness sees: a listener on the loopback interface that hands every request on
-// to the broker's unix socket with the capability of the current run. A secret path segment keeps other users of the
+// to the broker's unix socket (forward.go) with the capability of the current run. A secret path segment keeps other users of the
 // machine out. The provider's key is on the broker's side; what the harness sends as a key is dropped.
 type facade struct {
 	listener net.Listener
@@ -35,9 +33,18 @@ type facade struct {
 	slots    chan struct{}
 	served   chan struct{}
 
+	wait      time.Duration // defaultFacadeWait, less in tests
+	probeTime time.Duration // defaultProbeTime, less in tests
+
+	life    context.Context // ends with close
+	endLife context.CancelFunc
+	probes  sync.WaitGroup
+
 	mu     sync.Mutex
-	broker string // path of the broker's socket
-	grant  *grant // of the current run, or nil
+	broker string              // path of the broker's socket
+	grant  *grant              // of the current run, or nil
+	sent   map[*call]struct{}  // that wait for their answer or its end
+	probed map[string]struct{} // sockets of brokers that are being watched
 }
 
 // grant lets the harness call the model during one turn.
@@ -54,19 +61,16 @@ func newFacade(log *slog.Logger) (*facade, error) {
 	f := &facade{
 		listener: l, prefix: "/" + rand.Text(), log: log,
 		slots: make(chan struct{}, maxFacadeCalls), served: make(chan struct{}),
+		wait: defaultFacadeWait, probeTime: defaultProbeTime,
+		sent: map[*call]struct{}{}, probed: map[string]struct{}{},
 	}
+	f.life, f.endLife = context.WithCancel(context.Background())
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       f.rewrite,
 		FlushInterval: -1, // every write is passed on at once
-		Transport: &http.Transport{
-			DialContext: f.dial,
-			// One connection a call: a call that was sent over an old connection could be sent again by the transport when that
-			// turns out to be dead, and a model call is never repeated behind anybody's back.
-			DisableKeepAlives:  true,
-			DisableCompression: true,
-		},
-		ErrorHandler: f.fail,
-		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Transport:     newForwarder(f),
+		ErrorHandler:  f.fail,
+		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	f.server = &http.Server{
 		Handler:           f.guard(proxy),
@@ -84,13 +88,6 @@ func newFacade(log *slog.Logger) (*facade, error) {
 // url is the base URL for drivers.
 func (f *facade) url() string { return "http://" + f.listener.Addr().String() + f.prefix + "/model" }
 
-// setBroker says where the broker listens; empty is nowhere.
-func (f *facade) setBroker(socket string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.broker = socket
-}
-
 // allow lets calls through for one turn. They are cut when the turn ends.
 func (f *facade) allow(turn context.Context, capability string) {
 	f.mu.Lock()
@@ -107,8 +104,10 @@ func (f *facade) deny() {
 
 func (f *facade) close() {
 	f.deny()
+	f.endLife()
 	_ = f.server.Close()
 	<-f.served
+	f.probes.Wait()
 }
 
 func (f *facade) current() (grant, string, bool) {
@@ -120,13 +119,7 @@ func (f *facade) current() (grant, string, bool) {
 	return *f.grant, f.broker, true
 }
 
-type grantKey struct{}
-
-// granted is what a call was let through with.
-type granted struct {
-	grant
-	broker string
-}
+type callKey struct{}
 
 // guard admits calls that know the secret, while a turn is running.
 func (f *facade) guard(next http.Handler) http.Handler {
@@ -155,7 +148,9 @@ func (f *facade) guard(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(g.turn, cancel)()
-		r = r.WithContext(context.WithValue(ctx, grantKey{}, granted{grant: g, broker: broker}))
+		c := &call{cut: cancel}
+		defer f.over(c)
+		r = r.WithContext(context.WithValue(ctx, callKey{}, c))
 		r.Body = http.MaxBytesReader(w, r.Body, maxModelBody)
 		next.ServeHTTP(w, r)
 	})
@@ -171,7 +166,6 @@ var credentialHeaders = []string{
 var credentialParams = []string{"key", "api_key", "access_token"}
 
 func (f *facade) rewrite(p *httputil.ProxyRequest) {
-	g := p.In.Context().Value(grantKey{}).(granted)
 	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", "broker", "broker"
 	p.Out.URL.Path = strings.TrimPrefix(p.In.URL.Path, f.prefix)
 	p.Out.URL.RawPath = "" // escaped anew
@@ -179,7 +173,6 @@ func (f *facade) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header.Del(h)
 	}
 	p.Out.URL.RawQuery = withoutCredentials(p.In.URL.Query())
-	p.Out.Header.Set("Authorization", "Bearer "+g.capability)
 }
 
 func withoutCredentials(q url.Values) string {
@@ -189,49 +182,18 @@ func withoutCredentials(q url.Values) string {
 	return q.Encode()
 }
 
-// dial connects to the broker. Nothing has been sent yet, so here, and only here, waiting and trying again is safe.
-func (f *facade) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	g, ok := ctx.Value(grantKey{}).(granted)
-	if !ok {
-		return nil, errors.New("failed to dial broker: no grant")
-	}
-	ctx, cancel := context.WithTimeout(ctx, facadeWait)
-	defer cancel()
-	var d net.Dialer
-	for {
-		conn, err := d.DialContext(ctx, "unix", g.broker)
-		if err == nil {
-			return conn, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("failed to dial broker: %w", err)
-		case <-time.After(facadeRetry):
-		}
-		if now := f.brokerNow(); now != "" {
-			g.broker = now // an engine that took over listens elsewhere
-		}
-	}
-}
-
-func (f *facade) brokerNow() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.broker
-}
-
-// fail answers for a broker that could not be reached or went away before its first byte. After the first byte the
-// proxy aborts the connection instead, so that a cut stays a cut.
+// fail answers for a call without an answer. Where nothing was sent, the harness is told so. Where something was, nobody
+// knows what became of it: like after the first byte the connection is cut, so that a cut stays a cut.
 func (f *facade) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f.log.Warn("model call failed", "error", err)
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		refuse(w, http.StatusRequestEntityTooLarge, "too_large", "the request is too large")
 		return
 	}
-	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the turn is over or the harness hung up
+	if r.Context().Err() != nil || !errors.Is(err, errNotSent) {
+		panic(http.ErrAbortHandler)
 	}
-	refuse(w, http.StatusBadGateway, "unavailable", "the model endpoint cannot be reached")
+	refuse(w, http.StatusServiceUnavailable, "unavailable", "the model endpoint cannot be reached")
 }
 
 // refuse answers in the form that model SDKs read.

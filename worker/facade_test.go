@@ -210,18 +210,16 @@ func TestFacadeWaitsForABroker(t *testing.T) {
 	}
 }
 
-// TestFacadeNeverRepeats: a call that the broker cut, before or after its first byte, is cut for the harness too.
+// TestFacadeNeverRepeats: a call that the broker cut, before or after its first byte, is cut for the harness too. It may
+// have reached a model either way.
 func TestFacadeNeverRepeats(t *testing.T) {
-	for name, tc := range map[string]struct {
-		first  string
-		status int
-	}{"before the first byte": {"", 502}, "after it": {"some", 200}} {
+	for name, first := range map[string]string{"before the first byte": "", "after it": "some"} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int32
 			socket, listen := broker(t, func(w http.ResponseWriter, r *http.Request) {
 				calls.Add(1)
-				if tc.first != "" {
-					io.WriteString(w, tc.first)
+				if first != "" {
+					io.WriteString(w, first)
 					w.(http.Flusher).Flush()
 				}
 				panic(http.ErrAbortHandler)
@@ -231,16 +229,97 @@ func TestFacadeNeverRepeats(t *testing.T) {
 			f.setBroker(socket)
 			f.allow(t.Context(), "cap")
 			resp, got, err := post(t, f.url()+"/x", "")
-			if resp == nil || resp.StatusCode != tc.status {
-				t.Fatalf("%v %v", resp, err)
-			}
-			if tc.first != "" && (got != tc.first || err == nil) {
-				t.Fatalf("the cut was mended: %q %v", got, err)
+			if err == nil || got != first || (resp == nil) != (first == "") {
+				t.Fatalf("the cut was mended: %v %q %v", resp, got, err)
 			}
 			if calls.Load() != 1 {
 				t.Fatalf("%d calls", calls.Load())
 			}
 		})
+	}
+}
+
+// TestFacadeGivesUp: a harness whose call was certainly not sent is told so, in bounded time.
+func TestFacadeGivesUp(t *testing.T) {
+	f := newTestFacade(t)
+	f.wait = 200 * time.Millisecond
+	f.setBroker(filepath.Join(t.TempDir(), "nobody"))
+	f.allow(t.Context(), "cap")
+	resp, answer, err := post(t, f.url()+"/x", "")
+	if err != nil || resp.StatusCode != 503 || !strings.Contains(answer, "unavailable") {
+		t.Fatalf("%v %q %v", resp, answer, err)
+	}
+}
+
+// TestFacadeHandsOver: a call that waits for a broker goes to the engine that took over, once, with the capability that
+// this one brought.
+func TestFacadeHandsOver(t *testing.T) {
+	got := make(chan string, 2)
+	socket, listen := broker(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Authorization") })
+	listen()
+	f := newTestFacade(t)
+	f.setBroker(socket + ".dead")
+	f.allow(t.Context(), "old")
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := post(t, f.url()+"/x", "")
+		answered <- err
+	}()
+	eventually(t, "the call is there", func() bool { return len(f.slots) == 1 })
+	f.allow(t.Context(), "new")
+	f.setBroker(socket)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; a != "Bearer new" || len(got) != 0 {
+		t.Fatalf("%q, and %d more calls", a, len(got))
+	}
+}
+
+// TestFacadeCutsCallsOfAStoppedBroker: when an engine was taken over that lives, its calls go on; when it is stopped, they are
+// cut, for they would never end.
+func TestFacadeCutsCallsOfAStoppedBroker(t *testing.T) {
+	dir := t.TempDir()
+	stopped, err := net.Listen("unix", filepath.Join(dir, "stopped")) // accepts, by way of the kernel, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	release := make(chan struct{})
+	living, listen := broker(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-release
+		}
+	})
+	listen()
+	next, listen := broker(t, func(http.ResponseWriter, *http.Request) {})
+	listen()
+	f := newTestFacade(t)
+	f.probeTime = 50 * time.Millisecond
+	f.allow(t.Context(), "cap")
+	send := func(socket string) <-chan error {
+		f.setBroker(socket)
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := post(t, f.url()+"/x", "")
+			done <- err
+		}()
+		eventually(t, "the call is sent", func() bool { return f.anySent(socket) })
+		return done
+	}
+	hangs, goesOn := send(stopped.Addr().String()), send(living)
+	f.setBroker(next)
+	if err := <-hangs; err == nil {
+		t.Fatal("the call of the stopped broker was answered")
+	}
+	select {
+	case err := <-goesOn:
+		t.Fatalf("the call of the living broker ended: %v", err)
+	case <-time.After(10 * f.probeTime):
+	}
+	close(release)
+	if err := <-goesOn; err != nil {
+		t.Fatal(err)
 	}
 }
 
