@@ -2,8 +2,10 @@ package event
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -23,6 +25,7 @@ type HubOptions struct {
 	RingEvents int           // newest events kept of a watched run: 2,048
 	RingBytes  int64         // newest encoded bytes kept of a watched run: 1 MiB
 	TotalBytes int64         // encoded bytes kept of all watched runs: 256 MiB
+	PageBytes  int64         // encoded bytes kept of what was read from the log, for others who replay it: 64 MiB
 	Poll       time.Duration // how often a watched run's tail is read, whatever hints came: 2 s
 	Reread     time.Duration // first pause before a gap is read again, doubled 8 times: 10 ms
 	Logger     *slog.Logger
@@ -30,35 +33,51 @@ type HubOptions struct {
 
 // Hub lets any number of readers follow runs. A reader holds a cursor and no queue: hints wake it, and it reads from
 // a shared tail in memory or from the log. Hints may be lost, late or out of order; each watched run is also polled.
+// However many readers and runs there are, it has one goroutine, beside those of the reads in progress.
 type Hub struct {
 	o     HubOptions
 	life  context.Context
 	close context.CancelFunc
-	wg    sync.WaitGroup // pollers
+	wg    sync.WaitGroup
+	nudge chan struct{} // the poller looks again
+	pages pages
 
-	mu     sync.Mutex
-	topics map[string]*topic
-	bytes  int64 // in all rings
+	mu      sync.Mutex
+	closed  bool
+	polling bool // the poller runs
+	topics  map[string]*topic
+	due     *list.List // of *topic, by the time of their next poll
+	hinted  []*topic   // to be polled at once
+	bytes   int64      // in all rings
 }
 
-// NewHub makes a hub. Close ends its goroutines, one a watched run.
+// NewHub makes a hub. Close ends its goroutines; without watched runs it has none.
 func NewHub(o HubOptions) *Hub {
 	o.RingEvents = cmp.Or(max(o.RingEvents, 0), 2048)
 	o.RingBytes = cmp.Or(max(o.RingBytes, 0), 1<<20)
 	o.TotalBytes = cmp.Or(max(o.TotalBytes, 0), 256<<20)
+	o.PageBytes = cmp.Or(max(o.PageBytes, 0), 64<<20)
 	o.Poll = cmp.Or(max(o.Poll, 0), 2*time.Second)
 	o.Reread = cmp.Or(max(o.Reread, 0), 10*time.Millisecond)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	life, cancel := context.WithCancelCause(context.Background())
-	return &Hub{o: o, life: life, close: func() { cancel(ErrHubClosed) }, topics: map[string]*topic{}}
+	return &Hub{
+		o: o, life: life, close: func() { cancel(ErrHubClosed) }, nudge: make(chan struct{}, 1),
+		pages: newPages(o.PageBytes), topics: map[string]*topic{}, due: list.New(),
+	}
 }
 
 // Close ends every subscription with ErrHubClosed and waits for the hub's goroutines.
 func (h *Hub) Close() {
-	h.mu.Lock() // no topic begins after this
+	h.mu.Lock()
+	h.closed = true // nothing begins after this
 	h.close()
+	for _, t := range h.topics {
+		h.forget(t)
+		h.wake(t.end())
+	}
 	h.mu.Unlock()
 	h.wg.Wait()
 }
@@ -66,9 +85,36 @@ func (h *Hub) Close() {
 // Publish hands over a chunk that is durable. It never blocks and keeps nothing of a run that nobody watches.
 func (h *Hub) Publish(c Chunk) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.topics[c.RunID]; t != nil {
-		h.bytes += t.publish(c, h.o, h.o.TotalBytes-h.bytes)
+	t := h.topics[c.RunID]
+	if t == nil {
+		h.mu.Unlock()
+		return
+	}
+	woken := h.take(t, c)
+	few := len(woken.subs) <= wakeInline
+	if !few {
+		h.wake(woken)
+	}
+	h.mu.Unlock()
+	if few { // sooner than a goroutine would
+		woken.call()
+	}
+}
+
+// wakeInline is how many readers are woken by the publisher itself.
+const wakeInline = 8
+
+// take puts the chunk into the topic's ring. For holders of the lock.
+func (h *Hub) take(t *topic, c Chunk) wakening {
+	grown, woken := t.publish(c, h.o, h.o.TotalBytes-h.bytes)
+	h.bytes += grown
+	return woken
+}
+
+// wake calls the readers from a goroutine. For holders of the lock.
+func (h *Hub) wake(w wakening) {
+	if len(w.subs) > 0 {
+		h.wg.Go(w.call)
 	}
 }
 
@@ -77,7 +123,7 @@ func (h *Hub) Wake(runID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t := h.topics[runID]; t != nil {
-		t.pollNow()
+		h.pollSoon(t)
 	}
 }
 
@@ -86,111 +132,87 @@ func (h *Hub) WakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.topics {
-		t.pollNow()
+		h.pollSoon(t)
 	}
 }
 
-// Watched is the number of runs that have a ring and a poller.
+// Watched is the number of runs that are watched: they are polled, and have a ring.
 func (h *Hub) Watched() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
 }
 
-// Subscribe makes a reader of a run's events with sequence > after; 0 is everything. It holds nothing until Next is
-// called, so it needs no closing.
+// Subscribe makes a reader of a run's events with sequence > after; 0 is everything. It holds nothing until it is
+// polled; see Subscription.Close.
 func (h *Hub) Subscribe(runID string, after int64) *Subscription {
 	return &Subscription{hub: h, runID: runID, cursor: max(after, 0)}
 }
 
-// enter registers a reader of the run, which begins to be watched with the first.
+// enter finds the topic of a run, which begins to be watched with its first reader.
 func (h *Hub) enter(runID string) (*topic, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.life.Err() != nil {
+	if h.closed {
 		return nil, ErrHubClosed
 	}
 	t := h.topics[runID]
 	if t == nil {
 		t = newTopic(runID)
 		h.topics[runID] = t
-		h.wg.Go(func() { h.poll(t) })
+		t.next = time.Now().Add(h.o.Poll)
+		t.place = h.due.PushBack(t)
+		if !h.polling {
+			h.polling = true
+			h.wg.Go(h.poll)
+		}
 	}
-	t.readers++
-	t.idle = 0
 	return t, nil
 }
 
-func (h *Hub) leave(t *topic) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t.readers--
-}
-
-// idlePolls is after how many polls without a reader a run is no longer watched. A reader between two calls of Next
-// is not counted as one, so the ring outlives such pauses.
-const idlePolls = 3
-
-// retire ends the watch of a run that was idle for long, and reports whether it did.
-func (h *Hub) retire(t *topic) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t.readers > 0 {
-		t.idle = 0
-		return false
-	}
-	if t.idle++; t.idle < idlePolls {
-		return false
-	}
+// forget takes the topic out. For holders of the lock; the caller wakes who waits for it.
+func (h *Hub) forget(t *topic) {
 	delete(h.topics, t.runID)
+	h.due.Remove(t.place)
 	h.bytes -= t.drop()
-	return true
+	h.pages.drop(t.runID)
 }
 
-// poll reads the run's tail again and again, for every hint may be lost.
-func (h *Hub) poll(t *topic) {
-	tick := time.NewTicker(h.o.Poll)
-	defer tick.Stop()
-	for {
-		hinted := false
-		select {
-		case <-h.life.Done():
-			h.mu.Lock()
-			delete(h.topics, t.runID)
-			h.bytes -= t.drop()
-			h.mu.Unlock()
-			return
-		case <-t.poke:
-			hinted = true
-		case <-tick.C:
-		}
-		if !hinted && h.retire(t) {
-			return
-		}
-		if err := h.refresh(h.life, t); err != nil && h.life.Err() == nil {
-			h.o.Logger.Warn("poll of a watched run failed", "run", t.runID, "error", err)
-		}
+// learn asks the log for its end, unless somebody has told meanwhile.
+func (h *Hub) learn(ctx context.Context, t *topic) error {
+	select {
+	case t.asking <- struct{}{}: // one asks for all
+		defer func() { <-t.asking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
+	if _, _, known := t.state(); known {
+		return nil
+	}
+	if err := h.refresh(ctx, t); err != nil {
+		return fmt.Errorf("failed to read tail of %s: %w", t.runID, err)
+	}
+	return nil
 }
 
-// refresh learns the run's end from the log.
+// refresh learns the run's end from the log. The chunk that it reads for that goes into the ring, for readers on a
+// replica that does not write the run.
 func (h *Hub) refresh(ctx context.Context, t *topic) error {
-	if _, ended, _ := t.state(); ended {
-		return nil
-	}
 	tail, err := h.o.Log.Tail(ctx, t.runID)
-	if errors.Is(err, ErrEmpty) {
-		t.advance(0, false)
-		return nil
-	}
 	var gone *ExpiredError
-	if errors.As(err, &gone) { // of an ended run: nothing is left to read
-		t.advance(gone.Through, true)
-		return nil
-	}
-	if err != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrEmpty):
+		h.wake(t.advance(0, false))
+	case errors.As(err, &gone): // of an ended run: nothing is left to read
+		h.wake(t.advance(gone.Through, true))
+	case err != nil:
 		return err
+	case h.topics[t.runID] == t && t.behind(tail.Last) && tail.Verify() == nil:
+		h.wake(h.take(t, tail))
+	default: // a reader will find what is wrong with it
+		h.wake(t.advance(tail.Last, tail.Terminal))
 	}
-	t.advance(tail.Last, tail.Terminal)
 	return nil
 }

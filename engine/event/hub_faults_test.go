@@ -185,6 +185,7 @@ func TestHubReadErrorsPass(t *testing.T) {
 		s := newScene(t, event.HubOptions{})
 		defer s.hub.Close()
 		s.say(t, started, opened)
+		s.say(t, delta("x"))
 		sub := s.hub.Subscribe("run_1", 0)
 		s.log.FailReads(errRead, nil, errRead) // of the tail, then of the events
 		for range 2 {
