@@ -22,6 +22,9 @@ worker/node/node_modules/.package-lock.json: worker/node/package-lock.json
 worker/node-claude/node_modules/.package-lock.json: worker/node-claude/package-lock.json
 	cd worker/node-claude && npm ci --no-audit --no-fund --loglevel=error
 
+e2e/conformance/node_modules/.package-lock.json: e2e/conformance/package-lock.json
+	cd e2e/conformance && npm ci --no-audit --no-fund --loglevel=error
+
 transport/playground/node_modules/.package-lock.json: transport/playground/package-lock.json
 	cd transport/playground && npm ci --no-audit --no-fund --loglevel=error
 
@@ -59,6 +62,10 @@ test: build ## Run every test (about ten minutes on two cores)
 .PHONY: race
 race: build ## Run the Go tests under the race detector (needs a C compiler); not e2e, which runs built programs
 	CGO_ENABLED=1 go test -race -timeout 30m $$(go list ./... | grep -v /e2e)
+
+.PHONY: conformance-client
+conformance-client: build e2e/conformance/node_modules/.package-lock.json ## Run the engine against clients, audits and a protocol that others wrote
+	go run ./e2e/conformance -bin bin
 
 .PHONY: bench
 bench: build ## Measure beside a floor in the same run (minutes; go run ./bench -quick takes seconds); results in bench/results

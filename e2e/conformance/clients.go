@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+)
+
+// How a client is treated.
+const (
+	clientTimeout = 60 * time.Second
+	cutsPerClient = 3
+	eventsBetween = 12 // events that it prints on a connection before the next cut
+	spoken        = 120
+	everyMs       = 50
+)
+
+// clientProgram is a program of docs/clients.md.
+type clientProgram struct {
+	file string   // in the folder clients
+	run  []string // what runs it, before the file
+	asks bool     // it makes a query, too
+}
+
+// clientPrograms are all of them; each makes a mutation and follows a run.
+var clientPrograms = []clientProgram{
+	{file: "graphql-ws.mjs", run: []string{"node"}, asks: true},
+	{file: "graphql-sse.mjs", run: []string{"node"}, asks: true},
+	{file: "apollo.mjs", run: []string{"node"}, asks: true},
+	{file: "urql.mjs", run: []string{"node"}, asks: true},
+	{file: "curl-graphql.sh", run: []string{"bash"}},
+	{file: "curl-events.sh", run: []string{"bash"}},
+	{file: "gorilla/main.go"},
+}
+
+// tryClients runs every client program behind a proxy of its own, all at once.
+func tryClients(ctx context.Context, s *stage) error {
+	options, err := json.Marshal(map[string]any{"steps": []enginetest.Step{
+		enginetest.Reason("Somebody wants to see a stream."),
+		enginetest.Call("look", `{"at":"the river"}`, "it flows"),
+		enginetest.Count(spoken, everyMs*time.Millisecond),
+	}})
+	if err != nil {
+		return err
+	}
+	agent, err := s.client.Save(ctx, enginetest.SaveInput{Draft: enginetest.Draft{
+		Name: "Talker", Slug: "talker", Harness: &enginetest.HarnessChoice{ID: scripted, Options: options},
+	}})
+	if err != nil {
+		return err
+	}
+	gorilla := filepath.Join(s.data, "gorilla")
+	build := exec.CommandContext(ctx, "go", "build", "-o", gorilla, "./"+filepath.Join(s.dir, "clients", "gorilla"))
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("failed to build clients/gorilla: %w\n%s", err, out)
+	}
+	verdicts := make([]string, len(clientPrograms))
+	var g errgroup.Group
+	for i, p := range clientPrograms {
+		g.Go(func() error {
+			var err error
+			verdicts[i], err = p.try(ctx, s, agent, gorilla)
+			if err != nil {
+				verdicts[i] = "FAILED: " + err.Error()
+				return fmt.Errorf("%s failed", p.file)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	for i, p := range clientPrograms {
+		fmt.Printf("  %-16s %s\n", p.file, verdicts[i])
+	}
+	return err
+}
+
+// try runs the program, cuts it off again and again, and compares what it printed with the log.
+func (p clientProgram) try(ctx context.Context, s *stage, agent enginetest.Agent, gorilla string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, clientTimeout, errors.New("it did not come to the run's end"))
+	defer cancel()
+	door, err := newProxy(strings.TrimPrefix(s.engine.URL(), "http://"))
+	if err != nil {
+		return "", err
+	}
+	defer door.close()
+
+	cmd := exec.CommandContext(ctx, gorilla)
+	if len(p.run) > 0 {
+		file, err := filepath.Abs(filepath.Join(s.dir, "clients", p.file))
+		if err != nil {
+			return "", err
+		}
+		cmd = exec.CommandContext(ctx, p.run[0], append(p.run[1:], file)...)
+	}
+	cmd.Env = append(os.Environ(), "ENGINE="+door.url(), "TOKEN="+s.client.Target().Token, "AGENT="+agent.ID, "TEXT=Hello.")
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	cmd.WaitDelay = time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	heard := &hearing{door: door}
+	readErr := heard.read(ctx, out)
+	if err := cmd.Wait(); err != nil {
+		return "", fmt.Errorf("%w after %d events (complete: %t), cut after %v: %w", err, len(heard.events), heard.complete, heard.cuts,
+			errors.Join(context.Cause(ctx), readErr, errors.New(tailOf(complaint.String()))))
+	}
+	if readErr != nil {
+		return "", readErr
+	}
+	return p.judge(ctx, s, heard, agent)
+}
+
+// judge compares what the program said with the log.
+func (p clientProgram) judge(ctx context.Context, s *stage, heard *hearing, agent enginetest.Agent) (string, error) {
+	switch {
+	case p.asks && heard.agent != agent.Name:
+		return "", fmt.Errorf("the query answered %q, want %q", heard.agent, agent.Name)
+	case heard.run == "":
+		return "", errors.New("no run was started")
+	case !heard.complete:
+		return "", errors.New("it ended before the run was complete")
+	case len(heard.cuts) < cutsPerClient:
+		return "", fmt.Errorf("it could be cut %d times only, after events %v", len(heard.cuts), heard.cuts)
+	}
+	log, err := s.client.Log(ctx, heard.run, 0)
+	if err != nil {
+		return "", err
+	}
+	if err := enginetest.CheckLog(log); err != nil {
+		return "", err
+	}
+	want := make([]enginetest.Event, len(log))
+	for i, e := range log {
+		if want[i], err = reduced(e.Sequence, e.Type, e.Delta); err != nil {
+			return "", err
+		}
+	}
+	if d := enginetest.Compare(heard.events, want); !d.None() {
+		return "", fmt.Errorf("not what the log has: %s", d)
+	}
+	what := "mutation, subscription"
+	if p.asks {
+		what = "query, " + what
+	}
+	return fmt.Sprintf("ok: %s; cut after events %v, resumed each time; %d events, the same as in the log", what, heard.cuts, len(log)), nil
+}
+
+// hearing is what a program prints: a line `agent NAME`, a line `run ID`, a line of JSON for each event or batch, and a
+// line `complete`. It cuts the program's connections as it reads.
+type hearing struct {
+	door     *proxy
+	agent    string
+	run      string
+	events   []enginetest.Event
+	complete bool
+	cuts     []int64
+	since    int // events since the last cut
+}
+
+func (h *hearing) read(ctx context.Context, out io.Reader) error {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 8<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		kind, rest, _ := strings.Cut(line, " ")
+		switch kind {
+		case "agent":
+			h.agent = rest
+		case "run":
+			h.run = rest
+		case "complete":
+			h.complete = true
+		default:
+			events, err := eventsOf(lines.Bytes())
+			if err != nil {
+				return fmt.Errorf("it printed %q: %w", line, err)
+			}
+			h.events = append(h.events, events...)
+			h.since += len(events)
+			if h.since >= eventsBetween && len(h.cuts) < cutsPerClient {
+				if err := h.door.cutAll(ctx); err != nil {
+					return err
+				}
+				h.cuts = append(h.cuts, enginetest.Last(h.events).Sequence)
+				h.since = 0
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// eventsOf decodes one event, a GraphQL result with a batch of them, or a canonical event.
+func eventsOf(line []byte) ([]enginetest.Event, error) {
+	type event struct {
+		Sequence int64
+		Type     string
+		Delta    string
+		Data     struct{ Delta string }
+	}
+	var result struct {
+		event
+		Data struct {
+			RunEvents *struct{ Events []event }
+			Delta     string
+		}
+	}
+	if err := json.Unmarshal(line, &result); err != nil {
+		return nil, err
+	}
+	found := []event{result.event}
+	found[0].Data.Delta = result.Data.Delta
+	if result.Data.RunEvents != nil {
+		found = result.Data.RunEvents.Events
+	}
+	var events []enginetest.Event
+	for _, e := range found {
+		one, err := reduced(e.Sequence, e.Type, e.Delta+e.Data.Delta)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, one)
+	}
+	return events, nil
+}
+
+// reduced is an event with only what every program prints of it: the delta of text, and not of others.
+func reduced(sequence int64, kind, delta string) (enginetest.Event, error) {
+	if kind != enginetest.TextDelta {
+		delta = ""
+	}
+	raw, err := json.Marshal(map[string]any{"sequence": sequence, "type": kind, "delta": delta})
+	if err != nil {
+		return enginetest.Event{}, err
+	}
+	var e enginetest.Event
+	err = json.Unmarshal(raw, &e)
+	return e, err
+}
+
+func tailOf(s string) string {
+	s = strings.TrimSpace(s)
+	return s[max(0, len(s)-800):]
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Starts a run and follows it without GraphQL, by /v1/runs/{id}/events. Needs curl; ENGINE, TOKEN, AGENT and TEXT say what.
+set -euo pipefail
+shopt -s lastpipe # the loop below runs in this shell, so that what it learns is kept
+
+ask() {
+  curl --silent --show-error --no-buffer --fail-with-body -H "authorization: Bearer $TOKEN" "$@"
+}
+
+start='mutation { startRun(input: {agentId: \"'$AGENT'\", message: {text: \"'$TEXT'\"}}) { ... on StartRunSuccess { run { id } } ... on Problem { message } } }'
+answer=$(ask "$ENGINE/graphql" -H 'content-type: application/json' -d "{\"query\": \"$start\"}")
+[[ $answer =~ run_[0-9a-z]+ ]] || { echo "$answer" >&2; exit 1; }
+run=${BASH_REMATCH[0]}
+echo "run $run"
+
+last=0 id='' data='' ended=''
+until [[ $ended ]]; do
+  ask "$ENGINE/v1/runs/$run/events?format=canonical" -H "last-event-id: $last" 2>/dev/null | while IFS= read -r line; do
+    case $line in
+      'id: '*) id=${line#id: } ;;
+      'data: '*) data=${line#data: } ;;
+      '') # the end of a message; a message that was cut off has none, and comes again
+        if [[ $data ]]; then
+          echo "$data"
+          last=$id
+          # The four types that end a run.
+          [[ $data =~ '"type":"run.'(finished|interrupted|cancelled|error)'"' ]] && { ended=yes; break; }
+        fi
+        data='' ;;
+    esac
+  done || status=("${PIPESTATUS[@]}")
+  [[ ${status[0]:-0} == 22 ]] && exit 1 # the engine refused it
+  [[ $ended ]] || sleep 0.3
+done
+echo complete

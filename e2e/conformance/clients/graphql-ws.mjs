@@ -1,0 +1,62 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createClient } from 'graphql-ws'
+import WebSocket from 'ws' // a browser brings its own: leave webSocketImpl out there
+
+const { ENGINE, TOKEN, AGENT, TEXT } = process.env
+
+const client = createClient({
+  url: `${ENGINE.replace(/^http/, 'ws')}/graphql`,
+  webSocketImpl: WebSocket,
+  connectionParams: () => ({ Authorization: `Bearer ${TOKEN}` }),
+  retryAttempts: 0, // its own retry would subscribe with the first cursor again
+})
+
+// Queries and mutations answer once.
+async function ask(query, variables) {
+  for await (const { data, errors } of client.iterate({ query, variables })) {
+    if (errors) throw errors
+    return data
+  }
+}
+
+// A subscription from the cursor of the moment, again and again until the engine says that the run is complete.
+async function* runEvents(runId, after = 0) {
+  const query = `subscription ($runId: ID!, $after: Int!) {
+    runEvents(runId: $runId, after: $after) { through events { sequence type ... on TextDeltaEvent { delta } } }
+  }`
+  for (let wait = 100; ; wait = Math.min(2 * wait, 10_000)) {
+    try {
+      for await (const { data, errors } of client.iterate({ query, variables: { runId, after } })) {
+        if (errors) throw errors
+        yield* data.runEvents.events
+        after = data.runEvents.through
+        wait = 100
+      }
+      return
+    } catch (reason) {
+      if (!passes(reason)) throw reason
+    }
+    await sleep(wait * (0.5 + Math.random()))
+  }
+}
+
+// GraphQL errors are final, but for those that say "later"; of the close codes, those of the protocol are a bug, and
+// 4403 wants another token.
+function passes(reason) {
+  if (Array.isArray(reason)) return ['CAPACITY', 'AUTHORIZATION_UNAVAILABLE'].includes(reason[0].extensions?.code)
+  return !(reason?.code >= 4400 && reason?.code < 4500 && reason?.code !== 4408)
+}
+
+const { agent } = await ask('query ($id: ID!) { agent(id: $id) { name } }', { id: AGENT })
+console.log(`agent ${agent.name}`)
+const { startRun } = await ask(
+  `mutation ($in: StartRunInput!) {
+    startRun(input: $in) { ... on StartRunSuccess { run { id } } ... on Problem { code message } }
+  }`,
+  { in: { agentId: AGENT, message: { text: TEXT } } },
+)
+if (!startRun.run) throw new Error(startRun.message)
+console.log(`run ${startRun.run.id}`)
+for await (const event of runEvents(startRun.run.id)) console.log(JSON.stringify(event))
+console.log('complete')
+await client.dispose() // a socket that was cut off keeps the lazy client from closing the next one by itself
