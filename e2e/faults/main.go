@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if o.show {
 		for _, x := range p.Points {
-			fmt.Fprintln(stdout, x)
+			say(stdout, "%s\n", x)
 		}
 		return nil
 	}
@@ -136,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(filepath.Join(folder, filePlan), raw, 0o600); err != nil {
 		return fmt.Errorf("failed to keep plan: %w", err)
 	}
-	fmt.Fprintf(stderr, "faults: seed %d, %d points, %d replicas, %d conversations, folder %s\n", o.plan.Seed, o.plan.Points, o.plan.Replicas, o.plan.Talks, folder)
+	say(stderr, "faults: seed %d, %d points, %d replicas, %d conversations, folder %s\n", o.plan.Seed, o.plan.Points, o.plan.Replicas, o.plan.Talks, folder)
 
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit, fmt.Errorf("not done within %s", o.limit))
 	defer cancel()
@@ -163,6 +163,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
+// say prints; whoever does not listen misses it.
+func say(to io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(to, format, args...) }
+
 // tell prints what was done and what was found.
 func tell(stdout, stderr io.Writer, r rig.Report, folder string) {
 	var kinds []string
@@ -171,9 +174,9 @@ func tell(stdout, stderr io.Writer, r rig.Report, folder string) {
 			kinds = append(kinds, fmt.Sprintf("%s %d", k, n))
 		}
 	}
-	fmt.Fprintf(stdout, "faults: %s\n", strings.Join(kinds, ", "))
-	fmt.Fprintf(stdout, "faults: %d runs with %d events, %d takeovers, %d reconnects of clients, %d runs whose end admits a loss, in %s\n",
-		r.Runs, r.Events, r.Fences, r.Cut, r.Admitted, r.Took.Round(time.Second))
+	say(stdout, "faults: %s\n", strings.Join(kinds, ", "))
+	say(stdout, "faults: %d runs with %d events, %d takeovers, %d connections of listeners, %d runs whose end admits a loss, in %s\n",
+		r.Runs, r.Events, r.Fences, r.Connections, r.Admitted, r.Took.Round(time.Second))
 	if r.Clean() {
 		return
 	}
@@ -182,19 +185,19 @@ func tell(stdout, stderr io.Writer, r rig.Report, folder string) {
 		all[i] = f.String()
 	}
 	for _, line := range all[:min(len(all), maxShown)] {
-		fmt.Fprintln(stderr, "faults:", line)
+		say(stderr, "faults: %s\n", line)
 	}
 	if len(all) > maxShown {
-		fmt.Fprintf(stderr, "faults: and %d more\n", len(all)-maxShown)
+		say(stderr, "faults: and %d more\n", len(all)-maxShown)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "findings.txt"), []byte(strings.Join(all, "\n")+"\n"), 0o600); err != nil {
-		fmt.Fprintln(stderr, "faults: failed to keep findings:", err)
+		say(stderr, "faults: failed to keep findings: %s\n", err)
 	}
 }
 
 // replay says how to have it again.
 func replay(stderr io.Writer, o options, folder string) {
-	fmt.Fprintf(stderr, "faults: seed %d; everything is kept in %s; again: go run ./e2e/faults -bin %s -replay %s\n", o.plan.Seed, folder, o.bin, folder)
+	say(stderr, "faults: seed %d; everything is kept in %s; again: go run ./e2e/faults -bin %s -replay %s\n", o.plan.Seed, folder, o.bin, folder)
 }
 
 // summary is the last line.
@@ -207,7 +210,7 @@ func summary(stdout io.Writer, r rig.Report) {
 	if n := len(r.Findings) - countOf(r.Findings, classes); n > 0 {
 		parts = append(parts, fmt.Sprintf("other %d", n))
 	}
-	fmt.Fprintf(stdout, "faults: %s\n", strings.Join(parts, ", "))
+	say(stdout, "faults: %s\n", strings.Join(parts, ", "))
 }
 
 func countOf(f judge.Findings, classes []judge.Class) int {

@@ -75,11 +75,6 @@ func ReadRecord(in io.Reader) (Record, error) {
 	}
 }
 
-// Codes of terminals with which the engine says that it lost the worker, and by that what the worker yielded last.
-var lossCodes = map[string]bool{
-	"worker_lost": true, "thread_durability_uncertain": true, "worker_not_started": true, "interrupt_lost": true, "thread_state_lost": true,
-}
-
 // Ending is how much of a worker's record a log has.
 type Ending struct {
 	Unlogged int    // events of the record that the log does not have

@@ -126,7 +126,7 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 	for _, n := range kinds {
 		points += n
 	}
-	report := Report{Points: points, Cut: int(r.cuts.Load()), Kinds: kinds}
+	report := Report{Points: points, Connections: int(r.connections.Load()), Kinds: kinds}
 	store, err := r.read(ctx)
 	if err != nil {
 		return report, err

@@ -46,15 +46,15 @@ type Options struct {
 
 // Report is what came of a run.
 type Report struct {
-	Points   int // carried out
-	Runs     int // judged
-	Events   int // in their logs
-	Cut      int // connections that clients lost and made again
-	Fences   int // takeovers in the logs
-	Admitted int // runs whose end admits a loss
-	Took     time.Duration
-	Findings judge.Findings
-	Kinds    map[plan.Kind]int
+	Points      int // carried out
+	Runs        int // judged
+	Events      int // in their logs
+	Connections int // that clients made to listen
+	Fences      int // takeovers in the logs
+	Admitted    int // runs whose end admits a loss
+	Took        time.Duration
+	Findings    judge.Findings
+	Kinds       map[plan.Kind]int
 }
 
 // Clean reports whether nothing was found.
@@ -69,9 +69,9 @@ type Rig struct {
 	model    *model
 	talks    []*talk
 
-	ending atomic.Bool // no new turn is begun
-	points atomic.Int64
-	cuts   atomic.Int64
+	ending      atomic.Bool // no new turn is begun
+	points      atomic.Int64
+	connections atomic.Int64
 
 	mu    sync.Mutex
 	harms map[string][]harm // by session
@@ -221,8 +221,8 @@ func (r *Rig) watch(ctx context.Context) <-chan struct{} {
 			r.mu.Lock()
 			findings := len(r.notes)
 			r.mu.Unlock()
-			fmt.Fprintf(r.o.Progress, "faults: %3ds  point %d of %d  runs %d (%d at work)  events seen %d  reconnects %d  engines%s  findings %d\n",
-				int(time.Since(begun).Seconds()), r.points.Load(), len(r.o.Plan.Points), runs, open, events, r.cuts.Load(), states, findings)
+			_, _ = fmt.Fprintf(r.o.Progress, "faults: %3ds  point %d of %d  runs %d (%d at work)  events seen %d  connections %d  engines%s  findings %d\n",
+				int(time.Since(begun).Seconds()), r.points.Load(), len(r.o.Plan.Points), runs, open, events, r.connections.Load(), states, findings)
 		}
 	}()
 	return done

@@ -105,13 +105,7 @@ func name(talk, i int) string {
 // listen reads the run to its end.
 func (t *talk) listen(ctx context.Context, w *watcher, leave int) {
 	at, after := -1, int64(0)
-	for first := true; ctx.Err() == nil; first = false {
-		if !first {
-			t.rig.cuts.Add(1)
-			if !pause(ctx, retryPause) {
-				return
-			}
-		}
+	for ctx.Err() == nil {
 		at = t.somewhere(at)
 		w.note("connecting to " + strconv.Itoa(at))
 		through, ended, err := t.hear(ctx, w, at, after, leave)
@@ -123,6 +117,8 @@ func (t *talk) listen(ctx context.Context, w *watcher, leave int) {
 			t.rig.note(judge.Other, w.run, "is not to be read behind %d: %s", after, err)
 			return
 		}
+		w.note("cut off at " + strconv.FormatInt(after, 10))
+		pause(ctx, retryPause)
 	}
 }
 
@@ -135,6 +131,7 @@ func (t *talk) hear(ctx context.Context, w *watcher, at int, after int64, leave 
 		return after, false, err
 	}
 	defer s.Close()
+	t.rig.connections.Add(1)
 	w.note("listening to " + strconv.Itoa(at))
 	for got := 0; ; {
 		b, err := s.Next(ctx)
@@ -215,7 +212,6 @@ func (w *sessionWatcher) listen(ctx context.Context) {
 		if errors.Is(err, io.EOF) {
 			w.t.rig.note(judge.Lost, "", "session %s: its subscription was completed behind %q", w.session, after)
 		}
-		w.t.rig.cuts.Add(1)
 		pause(ctx, retryPause)
 	}
 }
@@ -228,6 +224,7 @@ func (w *sessionWatcher) hear(ctx context.Context, at int, after string) (string
 		return after, err
 	}
 	defer s.Close()
+	w.t.rig.connections.Add(1)
 	for {
 		b, err := s.Next(ctx)
 		if err != nil {
