@@ -18,6 +18,7 @@ type cli struct {
 	Serve   serveCmd   `cmd:"" help:"Run the engine."`
 	Chat    chatCmd    `cmd:"" help:"Talk with an agent in the terminal."`
 	Doctor  doctorCmd  `cmd:"" help:"Say what is missing on this machine and how to get it."`
+	Admin   adminCmd   `cmd:"" help:"Check, repair, copy and prune the data of an engine on this machine."`
 	Token   tokenCmd   `cmd:"" help:"Make a token for a subject, signed with the key of a data folder (development only)."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
