@@ -58,6 +58,7 @@ type serveCmd struct {
 	OpenFGAModel string `name:"openfga-model" help:"Id of the authorization model; default: the engine's own, written where it is missing."`
 	OpenFGAToken string `name:"openfga-token" help:"Bearer token for it."`
 
+	Pprof    string     `placeholder:"ADDR" help:"Serve profiles of this process (net/http/pprof) at this loopback address; off by default."`
 	LogLevel slog.Level `default:"info" help:"debug, info, warn or error."`
 }
 
@@ -86,6 +87,13 @@ func (c serveCmd) Run(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	slog.SetDefault(log)
 
+	if c.Pprof != "" {
+		stop, err := servePprof(c.Pprof, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
 		return fmt.Errorf("failed to listen on %s: %w", c.Addr, err)
