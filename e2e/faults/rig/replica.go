@@ -29,6 +29,7 @@ const (
 	ownPause   = 200 * time.Millisecond // before an engine that ended by itself is started again
 	startsMost = 8                      // attempts to start an engine before that is a finding
 	lookPause  = 10 * time.Millisecond
+	idleStore  = 150 * time.Millisecond // without a transaction, before one is caused
 )
 
 // replica is one place at which an engine serves, life after life, behind an address that stays.
@@ -169,14 +170,18 @@ func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool
 	if err := p.write(kind, d); err != nil {
 		return false, err
 	}
-	deadline := time.NewTimer(meetWithin)
+	deadline, idle := time.NewTimer(meetWithin), time.NewTimer(idleStore)
 	defer deadline.Stop()
+	defer idle.Stop()
 	for {
 		if _, err := os.Stat(p.orders); errors.Is(err, fs.ErrNotExist) {
 			return true, nil
 		}
 		select {
 		case <-time.After(lookPause):
+			continue
+		case <-idle.C: // a replica that drives nothing writes nothing
+			p.rig.group.Go(func() { p.rig.talks[0].write(ctx, p.n) })
 			continue
 		case <-deadline.C:
 		case <-ctx.Done():

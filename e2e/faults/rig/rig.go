@@ -72,6 +72,8 @@ type Rig struct {
 	ending      atomic.Bool // no new turn is begun
 	points      atomic.Int64
 	connections atomic.Int64
+	extra       atomic.Int64   // agents that were only made to write something
+	group       sync.WaitGroup // of what nobody waits for but the end
 
 	mu    sync.Mutex
 	harms map[string][]harm // by session
@@ -158,6 +160,7 @@ func (r *Rig) start(ctx context.Context) error {
 
 // tidy ends everything that the rig started, whatever state it is in.
 func (r *Rig) tidy() {
+	r.group.Wait()
 	for _, t := range r.talks {
 		t.stop()
 	}

@@ -399,6 +399,16 @@ func (t *talk) until(ctx context.Context, f func(ctx context.Context, c *enginet
 	t.answered(ctx, func(ctx context.Context, c *enginetest.Client) (string, error) { return "", f(ctx, c) })
 }
 
+// write has a replica write something that is nobody's evidence.
+func (t *talk) write(ctx context.Context, at int) {
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	slug := fmt.Sprintf("extra-%d", t.rig.extra.Add(1))
+	if _, err := t.clients[at].NewAgent(limited, slug, scripted); err != nil {
+		t.rig.journal.write("nothing written", err.Error(), at)
+	}
+}
+
 // free waits until nothing is at work in the conversation.
 func (t *talk) free(ctx context.Context) {
 	s := t.sessionID()
