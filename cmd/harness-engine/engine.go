@@ -22,6 +22,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/id"
+	"github.com/harness-engine/harness-engine/engine/retention"
 	"github.com/harness-engine/harness-engine/engine/replica"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
@@ -133,6 +134,9 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 	if err != nil {
 		return nil, err
 	}
+	if err := e.restate(ctx, fga, agents); err != nil {
+		return nil, err
+	}
 	e.background.Go(func() { agents.Run(background) })
 
 	workers, err := e.newWorkers(c)
@@ -166,6 +170,8 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 		return nil, fmt.Errorf("failed to take over runs: %w", err)
 	}
 	e.background.Go(func() { e.roster.Run(background) })
+	keeper := retention.New(retention.Options{Store: e.store, Sessions: e.store, Keep: c.Retain, Logger: log})
+	e.background.Go(func() { keeper.Run(background) })
 	e.background.Go(func() { e.coordinator.Run(background) })
 	attachments, err := file.NewService(file.Options{Files: e.store, Blobs: e.blobs})
 	if err != nil {
@@ -318,6 +324,25 @@ func (e *engine) incarnation(ctx context.Context) (string, error) {
 	return string(name), nil
 }
 
+// restate states the tuples of all agents to an authorization store that this store has never met: it is new, or one of the
+// two was restored from a backup.
+func (e *engine) restate(ctx context.Context, fga *openfga.Client, agents *agent.Service) error {
+	name := store.AppliedPrefix + fga.StoreID()
+	_, err := e.store.Value(ctx, name)
+	if !errors.Is(err, store.ErrNoValue) {
+		return err
+	}
+	n, err := agents.Restate(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	if _, err := e.store.PutValueIfAbsent(ctx, name, []byte(id.New(id.Boot))); err != nil {
+		return err
+	}
+	e.log.Info("tuples of all agents are stated", "store", fga.StoreID(), "agents", n)
+	return nil
+}
+
 // serve answers clients until ctx ends, or a part dies that the engine cannot be without.
 func (e *engine) serve(ctx context.Context, listener net.Listener) error {
 	server := e.edge.HTTP(listener.Addr().String())
@@ -325,10 +350,11 @@ func (e *engine) serve(ctx context.Context, listener net.Listener) error {
 	go func() { served <- server.Serve(listener) }()
 	e.later(func(ctx context.Context) error { // first at the end: stop accepting, move the clients on, wait for answers
 		e.edge.Drain()
-		if err := server.Shutdown(ctx); err != nil {
-			return errors.Join(err, server.Close())
+		err := server.Shutdown(ctx)
+		if err != nil {
+			err = errors.Join(err, server.Close())
 		}
-		return nil
+		return errors.Join(err, e.edge.Wait(ctx))
 	})
 	select {
 	case <-ctx.Done():

@@ -126,24 +126,29 @@ func parseRequest(payload []byte) (r request, err error) {
 	return r, decodeString(query, &r.query, errDocument)
 }
 
-// parseInit reads the authorization from the payload of connection_init: the member Authorization, or authorization, or
-// none; one that is no string is none that anybody accepts.
+// parseInit reads the authorization from the payload of connection_init: the member Authorization, else authorization,
+// else none; one that is no string is none that anybody accepts.
 func parseInit(payload []byte) (authorization string, given bool) {
 	if payload == nil {
 		return "", false
 	}
-	_ = members(payload, func(name, value []byte) error {
-		switch string(name) {
-		case "Authorization", "authorization":
-			if isNull(value) {
-				break
-			}
-			authorization, given = "", true
-			_ = decodeString(value, &authorization, errPayload)
+	var upper, lower []byte
+	_ = members(payload, func(name, value []byte) error { // no error of ours
+		switch {
+		case string(name) == "Authorization":
+			upper = value
+		case string(name) == "authorization":
+			lower = value
 		}
 		return nil
 	})
-	return authorization, given
+	for _, value := range [][]byte{upper, lower} {
+		if value != nil && !isNull(value) {
+			_ = decodeString(value, &authorization, errPayload)
+			return authorization, true
+		}
+	}
+	return "", false
 }
 
 // checkJSON checks that raw is one JSON object of UTF-8 within the depth.
