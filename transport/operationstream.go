@@ -92,17 +92,17 @@ func (o operations) errorsOf(ctx context.Context, err error) gqlerror.List {
 
 // execute runs an operation in the ordinary way and writes its results.
 func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out *eventStream, op *graphql.OperationContext) {
-	results := make(chan *graphql.Response)
+	results := make(chan []byte) // encoded: the executor writes the next result over the last one
 	go func() {
 		defer close(results)
 		defer func() {
 			if cause := recover(); cause != nil {
-				results <- &graphql.Response{Errors: gqlerror.List{o.api.Present(ctx, o.api.Recover(ctx, cause))}}
+				results <- appendResponse(nil, &graphql.Response{Errors: gqlerror.List{o.api.Present(ctx, o.api.Recover(ctx, cause))}})
 			}
 		}()
 		responses, ctx := o.exec.DispatchOperation(ctx, op)
 		for resp := responses(ctx); resp != nil; resp = responses(ctx) {
-			results <- resp
+			results <- appendResponse(nil, resp)
 		}
 	}()
 	defer func() {
@@ -117,9 +117,9 @@ func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out 
 	defer quiet.Stop()
 	for {
 		select {
-		case resp, more := <-results:
+		case result, more := <-results:
 			if more {
-				out.message("", "next", appendResponse(nil, resp))
+				out.message("", "next", result)
 			} else if ctx.Err() == nil {
 				out.complete()
 			}
