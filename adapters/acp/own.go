@@ -19,12 +19,14 @@ const metaKey = "harness-engine"
 //   - `_harness-engine/usage` tells the tokens of the turn so far;
 //   - a prompt that ends because a person has to decide says so in `_meta["harness-engine/interrupt"]`, and one that goes on
 //     after the decision carries it in `_meta["harness-engine/resume"]` (interrupt.go);
+//   - a notice with a code has it in `.notice`;
 //   - the end of a call that a person refused has `_meta["harness-engine/rejected"]`;
 //   - an error's message is safe to show and its data holds category, code, retryable and retryAfterMs.
 func Own(p Profile) Profile {
 	p.Meta = constructionMeta
 	p.Namespace = func(raw json.RawMessage) []Delegate { return readOwnMeta(raw).Namespace }
 	p.ParentMessage = func(raw json.RawMessage) string { return readOwnMeta(raw).ParentMessageID }
+	p.Notice = func(raw json.RawMessage) string { return readOwnMeta(raw).Notice }
 	p.InputComplete = true
 	p.UsageNotification = "_" + metaKey + "/usage"
 	p.TrustErrors = true
@@ -54,6 +56,7 @@ func constructionMeta(c harness.Construction) (any, error) {
 type ownMeta struct {
 	Namespace       []Delegate `json:"namespace"`
 	ParentMessageID string     `json:"parentMessageId"`
+	Notice          string     `json:"notice"`
 }
 
 func readOwnMeta(raw json.RawMessage) ownMeta {

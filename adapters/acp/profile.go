@@ -47,6 +47,9 @@ type Profile struct {
 	// until something follows it or the turn has ended well: where the turn fails, it says the same again, in words that
 	// are not safe to show. Nil is never.
 	Synthetic func(messageID string) bool
+	// Notice reads from a notice the code of its warning. A notice with a code stands between messages: it ends the one that
+	// is open. Nil, or an empty answer, is "harness_notice" and ends nothing.
+	Notice func(meta json.RawMessage) string
 	// Errors classifies errors of the agent, first match first, before the protocol's own classes.
 	Errors []ErrorClass
 	// Permission answers a request for permission, or says that a person has to. Nil rejects.

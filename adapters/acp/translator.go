@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -271,11 +272,27 @@ func (t *translator) contextUsage(u update) ([]event.Event, error) {
 	return nil, nil
 }
 
+// noticePattern is the form of a warning's code.
+var noticePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
 func (t *translator) notice(u update) ([]event.Event, error) {
 	if u.Title == "" {
 		return nil, errForm
 	}
-	return []event.Event{{Data: event.Warning{Code: "harness_notice", Message: cut(u.Title, maxTitle)}}}, nil
+	w := event.Warning{Code: "harness_notice", Message: cut(u.Title, maxTitle)}
+	if t.profile.Notice == nil {
+		return []event.Event{{Data: w}}, nil
+	}
+	code := t.profile.Notice(u.Meta)
+	if !noticePattern.MatchString(code) {
+		return []event.Event{{Data: w}}, nil
+	}
+	path, out, ok := t.enter(u.Meta)
+	if !ok {
+		return nil, nil
+	}
+	w.Code = code
+	return append(append(out, t.closeSpan(pathKey(path))...), event.Event{Namespace: path, Data: w}), nil
 }
 
 // tokensUsed takes counts that the agent gave for the turn so far. Impossible counts are not taken.

@@ -56,6 +56,26 @@ func chunk(kind, id, text string) string {
 	return fmt.Sprintf(`{"sessionUpdate":"agent_%s_chunk","messageId":%q,"content":{"type":"text","text":%q}}`, kind, id, text)
 }
 
+// TestNoticeBetweenMessages: a notice with a code ends the message in front of it; one whose code has no form is an ordinary
+// one.
+func TestNoticeBetweenMessages(t *testing.T) {
+	notice := func(code string) string {
+		return fmt.Sprintf(`{"sessionUpdate":"notice","title":"again","_meta":{"harness-engine":{"notice":%q}}}`, code)
+	}
+	r, _ := translated(t, Own(Profile{}).withDefaults(), chunk("message", "a", "half"), notice("model_call_retried"), chunk("message", "a", "whole"), notice("No Code"))
+	var got []string
+	for _, e := range r.events {
+		got = append(got, string(e.Type()))
+		if w, ok := e.Data.(event.Warning); ok {
+			got = append(got, w.Code)
+		}
+	}
+	want := "text.started text.delta text.finished warning model_call_retried text.started text.delta warning harness_notice text.finished run.finished"
+	if strings.Join(got, " ") != want {
+		t.Errorf("got %s", strings.Join(got, " "))
+	}
+}
+
 const finished = `run.finished {"outcome":"success","stopReason":"end_turn","thread":{"durability":""}}`
 
 func TestUpdates(t *testing.T) {

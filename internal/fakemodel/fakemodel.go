@@ -5,6 +5,7 @@ package fakemodel
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ const (
 	maxBodyBytes     = 64 << 20 // a request body
 	maxKeptBodyBytes = 1 << 20  // of a body that Requests returns
 	maxKeptRequests  = 1000     // the newest are kept
+	maxKeptCuts      = 1000     // then all are forgotten
 )
 
 // Options configure a Server. The zero value is usable.
@@ -41,6 +43,7 @@ type Server struct {
 	mu   sync.Mutex
 	seq  int64
 	kept []Request
+	cuts map[[32]byte]int // replies that were cut, by what they answer
 }
 
 // Request is what the endpoint saw of one request.
@@ -116,6 +119,18 @@ func (s *Server) record(r *http.Request, body []byte, c conversation) int64 {
 	s.opts.Logger.Info("request", "seq", s.seq, "path", r.URL.Path, "model", c.model, "stream", c.stream,
 		"users", len(c.users), "tools", len(c.tools))
 	return s.seq
+}
+
+// cutAgain reports whether a reply is still to be cut: the first n that answer the same are.
+func (s *Server) cutAgain(c conversation, n int) bool {
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %d", c.users, c.round))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cuts == nil || len(s.cuts) >= maxKeptCuts {
+		s.cuts = map[[32]byte]int{}
+	}
+	s.cuts[key]++
+	return s.cuts[key] <= n
 }
 
 // idOf is what the ids of an answer are made of.

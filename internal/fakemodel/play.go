@@ -41,6 +41,8 @@ type player struct {
 	out   answer
 	conv  conversation
 
+	cutAgain func(c conversation, n int) bool
+
 	words int // output tokens
 	spoke bool
 	why   stop
@@ -62,7 +64,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c conversation, o
 			return
 		}
 	}
-	p := &player{ctx: r.Context(), delay: s.opts.DeltaDelay, out: out, conv: c, why: stopEnd}
+	p := &player{ctx: r.Context(), delay: s.opts.DeltaDelay, out: out, conv: c, cutAgain: s.cutAgain, why: stopEnd}
 	if steps == nil {
 		p.sayAll(defaultReply(c))
 	}
@@ -148,6 +150,9 @@ func (p *player) step(st step) bool {
 		<-p.ctx.Done()
 		return false
 	case doCut:
+		if st.n > 0 && !p.cutAgain(p.conv, st.n) {
+			return true
+		}
 		p.out.cut()
 		panic(http.ErrAbortHandler) // the way to drop the connection without an end of the body
 	}

@@ -31,12 +31,13 @@ const (
 	maxWords  = 100_000
 	maxDeltas = 10_000
 	maxPause  = 60 * time.Second
+	maxCuts   = 100
 )
 
 // step is one marker.
 type step struct {
 	do    action
-	n     int           // words, deltas, or HTTP status; 0 is the default sentence
+	n     int           // words, deltas, HTTP status, or calls that are cut; 0 is the default sentence, or all calls
 	pause time.Duration // between deltas, before the next step, or Retry-After
 	name  string        // of a tool, or the stop reason
 	args  json.RawMessage
@@ -77,9 +78,12 @@ var markers = map[string]func(args string) (step, error){
 		return step{do: doStop, name: a}, nil
 	},
 	"recall": func(a string) (step, error) { return step{do: doRecall}, noArgs(a) },
-	"cut":    func(a string) (step, error) { return step{do: doCut}, noArgs(a) },
-	"hang":   func(a string) (step, error) { return step{do: doHang}, noArgs(a) },
-	"error":  func(a string) (step, error) { return step{do: doError}, noArgs(a) },
+	"cut": func(a string) (step, error) {
+		n, err := numbers(a, []int{0}, []int{maxCuts})
+		return step{do: doCut, n: n[0]}, err
+	},
+	"hang":  func(a string) (step, error) { return step{do: doHang}, noArgs(a) },
+	"error": func(a string) (step, error) { return step{do: doError}, noArgs(a) },
 }
 
 // parse reads the markers of a user text. A text without any gives an empty script.

@@ -212,7 +212,11 @@ func TestOneConversation(t *testing.T) {
 					t.Errorf("HTTP %s: %d calls of the model", status, n)
 				}
 			}
+			before := len(r.model.Requests())
 			c = r.turn(t.Context(), "[[slow 3 1]] [[cut]]", nil)
+			if n := len(r.model.Requests()) - before; n != 3 {
+				t.Errorf("cut: %d calls of the model", n)
+			}
 			if e, ok := c.terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "model_stream_cut" {
 				t.Errorf("cut: %+v", c.terminal())
 			}
@@ -241,6 +245,35 @@ func TestOneConversation(t *testing.T) {
 				if d, ok := e.Data.(event.RunFinished); ok && d.Thread.Durability != event.DurabilityLocal {
 					t.Errorf("durability %s", d.Thread.Durability)
 				}
+			}
+		})
+	}
+}
+
+// TestACutAnswerIsAskedForAgain: the half answer is closed, a warning says so, and another message follows.
+func TestACutAnswerIsAskedForAgain(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			r := newRig(t, provider, "")
+			c := r.turn(t.Context(), "[[slow 2 1]] [[cut 1]] [[text]]", nil)
+			var got []string
+			for _, e := range c.events {
+				switch d := e.Data.(type) {
+				case event.TextStarted, event.TextFinished, event.RunFinished:
+					got = append(got, string(e.Type()))
+				case event.Warning:
+					got = append(got, d.Code)
+				}
+			}
+			want := []string{"text.started", "text.finished", "model_call_retried", "text.started", "text.finished", "run.finished"}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %v", got)
+			}
+			if c.text() != "tick0 tick1 tick0 tick1 Hello from the fake model." {
+				t.Errorf("text %q", c.text())
+			}
+			if started := of[event.TextStarted](c); len(started) == 2 && started[0].MessageID == started[1].MessageID {
+				t.Error("one message id for both")
 			}
 		})
 	}

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { classify } from "./failures.mjs";
 import { CorruptFileError, TooLargeError } from "./durable.mjs";
 import { lastUserText } from "../testing/model-endpoint.mjs";
-import { PROVIDERS, conversation, textOf } from "../testing/turns.mjs";
+import { PROVIDERS, conversation, ofKind, textOf } from "../testing/turns.mjs";
 
 const STATUSES = [
   [400, "configuration", "model_request_refused", false],
@@ -77,7 +77,7 @@ for (const provider of PROVIDERS) {
   });
 
   for (const cut of ["socket", "clean"]) {
-    test(`${provider}: an answer that breaks off (${cut}) is an error, and what it asked for is not done`, async (t) => {
+    test(`${provider}: an answer that breaks off (${cut}) is asked for again, at last an error, and what it asked for is not done`, async (t) => {
       const script = (request) =>
         lastUserText(request.body) === "go" ? { text: ["half "], tools: [{ name: "write_file", args: { file_path: "/a", content: "x" } }], cut } : { text: ["whole"] };
       const c = await conversation(t, { provider, script });
@@ -85,9 +85,12 @@ for (const provider of PROVIDERS) {
       const found = classify(error);
       assert.equal(found.category, "unavailable");
       assert.equal(found.code, "model_stream_cut");
+      assert.equal(c.model.requests.length, 3);
+      assert.equal(textOf(updates), "half half half ");
+      assert.equal(ofKind(updates, "notice").length, 2);
       assert.equal(updates.some((update) => update.sessionUpdate === "tool_call"), false);
       assert.equal(textOf((await c.prompt("again")).updates), "whole", "the conversation goes on");
-      assert.equal(c.model.requests.length, 2);
+      assert.equal(c.model.requests.length, 4);
     });
   }
 

@@ -3,6 +3,7 @@ import { createDeepAgent, createSummarizationMiddleware, GENERAL_PURPOSE_SUBAGEN
 import { todoListMiddleware } from "langchain";
 import { makeModel } from "./models.mjs";
 import { requestInput } from "./input.mjs";
+import { asking, modelRetry } from "./retry.mjs";
 import { toolGuard } from "./tools.mjs";
 import { Workspace } from "./workspace.mjs";
 
@@ -28,8 +29,8 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer, at
     backend,
     checkpointer,
     tools: options.requestInput ? [requestInput()] : [],
-    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard(approval), attachments.middleware()],
-    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard(approval)] }],
+    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard(approval), attachments.middleware(), modelRetry()],
+    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard(approval), modelRetry()] }],
   });
   assertWholeCheckpoints(graph);
   return graph;
@@ -44,8 +45,15 @@ function quietSummaries(backend, quietModel) {
   const middleware = createSummarizationMiddleware({ backend });
   return {
     ...middleware,
-    wrapModelCall: (request, handler) =>
-      middleware.wrapModelCall({ ...request, model: quietModel }, (summarised) => handler({ ...summarised, model: request.model })),
+    wrapModelCall: (request, handler) => {
+      let summarised = false; // from then on it is the answer that is cut off
+      const attempt = () =>
+        middleware.wrapModelCall({ ...request, model: quietModel }, (short) => {
+          summarised = true;
+          return handler({ ...short, model: request.model });
+        });
+      return asking(attempt, request.runtime, () => !summarised);
+    },
   };
 }
 

@@ -3,6 +3,7 @@ import { MAX_CHUNK_BYTES, MAX_INPUT_BYTES, MAX_RESULT_BYTES, byteLength, cut, sp
 import { META } from "./construction.mjs";
 import { REQUEST_INPUT } from "./input.mjs";
 import { STOP_REASON } from "./models.mjs";
+import { MODEL_RETRIED } from "./retry.mjs";
 import { TOOL_ENDED, TOOL_STARTED } from "./tools.mjs";
 
 /** Node of the graph that calls the model. */
@@ -62,6 +63,7 @@ export class Translator {
     else if (mode === "updates") yield* this.#step(path, data);
     else if (data?.type === TOOL_STARTED) yield* this.#toolStarted(path, data);
     else if (data?.type === TOOL_ENDED) yield this.#toolEnded(path, data);
+    else if (data?.type === MODEL_RETRIED) yield retried(path);
   }
 
   *#chunk(path, message, metadata) {
@@ -175,6 +177,16 @@ function plan(path, todos) {
     // The protocol wants a priority; deepagents has none, and the driver leaves this one out.
     entries: todos.slice(0, 200).map(({ content, status }) => ({ content: cut(String(content), 2_000).text, status, priority: "medium" })),
     ...meta(path),
+  };
+}
+
+/** The answer before this was cut off, and stands as it is. */
+function retried(path) {
+  return {
+    sessionUpdate: "notice",
+    severity: "warning",
+    title: "The model's answer was cut off. The agent asks again.",
+    ...meta(path, { notice: "model_call_retried" }),
   };
 }
 
