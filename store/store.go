@@ -40,6 +40,9 @@ const (
 	ValueIDSecret = "secret.ids"
 	// ValueBrokerSecret names the key that signs the capabilities of workers.
 	ValueBrokerSecret = "secret.broker"
+	// AppliedPrefix begins the names of values that say of an authorization store that the tuples of all documents are in it;
+	// its id follows.
+	AppliedPrefix = "authz.applied."
 	// ValueIncarnation names the store's incarnation (id.Log): made with the store, and anew when it is restored from a
 	// backup. Cursors of another incarnation count events that may be gone.
 	ValueIncarnation = "store.incarnation"

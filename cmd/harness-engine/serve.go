@@ -49,6 +49,8 @@ type serveCmd struct {
 	MaxStreams       int `default:"10000" help:"WebSockets and event streams that may be open at once."`
 	MaxCallerStreams int `default:"1000" help:"Of them those of one caller."`
 
+	Retain time.Duration `default:"0" help:"How long the log of a run is kept after the run's end, for instance 720h; 0: for ever. The run itself stays."`
+
 	Lease time.Duration `default:"3s" help:"How long an engine that does not say that it lives keeps its runs; the same for all on the data folder. 500ms to 1m."`
 
 	FakeModel bool `help:"Answer all model calls with the built-in fake."`
@@ -80,6 +82,9 @@ func (c serveCmd) Run(ctx context.Context) error {
 		if !slices.Contains(c.Admin, devSubject) {
 			c.Admin = append(c.Admin, devSubject)
 		}
+	}
+	if c.Retain < 0 {
+		return fmt.Errorf("--retain is %s, it must not be negative", c.Retain)
 	}
 	if c.Lease < minLease || c.Lease > maxLease {
 		return fmt.Errorf("--lease is %s, it must be %s to %s", c.Lease, minLease, maxLease)

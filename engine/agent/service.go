@@ -93,6 +93,28 @@ func (s *Service) Settle(ctx context.Context) error {
 	return nil
 }
 
+// Everything lists the agents of every state; see Restate.
+type Everything interface {
+	// AgentIDs lists identifiers ascending, id > after, at most limit.
+	AgentIDs(ctx context.Context, after string, limit int) ([]string, error)
+}
+
+// Restate states the tuples of all agents to an authorization service that may not have them, and returns of how many.
+func (s *Service) Restate(ctx context.Context, all Everything) (int, error) {
+	n, err := s.reconciler.Restate(ctx, func(ctx context.Context, after string, limit int) ([]authz.Object, error) {
+		ids, err := all.AgentIDs(ctx, after, limit)
+		objects := make([]authz.Object, len(ids))
+		for i, id := range ids {
+			objects[i] = authz.Agent(id)
+		}
+		return objects, err
+	})
+	if err != nil {
+		return n, fmt.Errorf("failed to restate the tuples of agents: %w", err)
+	}
+	return n, nil
+}
+
 // Run settles at once and then on a timer, until ctx ends.
 func (s *Service) Run(ctx context.Context) { s.reconciler.Run(ctx) }
 

@@ -207,6 +207,47 @@ func (r *Reconciler) Sweep(ctx context.Context) (settled int, err error) {
 	return settled, errors.Join(failed...)
 }
 
+// Restate applies the tuples of every object that list gives, also of those whose documents say that they are applied: for an
+// authorization service that may not have them, because its store is new or was restored. list gives objects ascending by
+// id, id > after, at most limit. It returns how many it applied.
+func (r *Reconciler) Restate(ctx context.Context, list func(ctx context.Context, after string, limit int) ([]Object, error)) (n int, err error) {
+	for after := ""; ; {
+		page, err := list(ctx, after, sweepPage)
+		if err != nil {
+			return n, fmt.Errorf("failed to list documents: %w", err)
+		}
+		for _, o := range page {
+			after = o.ID
+			if err := r.restate(ctx, o); err != nil {
+				return n, err
+			}
+			n++
+		}
+		if len(page) < sweepPage {
+			return n, nil
+		}
+	}
+}
+
+func (r *Reconciler) restate(ctx context.Context, o Object) error {
+	unlock, err := r.locks.Lock(ctx, o)
+	if err != nil {
+		return fmt.Errorf("failed to restate tuples of %s: %w", o, err)
+	}
+	defer unlock()
+	d, found, err := r.documents.Document(ctx, o)
+	if err != nil {
+		return fmt.Errorf("failed to read document of %s: %w", o, err)
+	}
+	if !found {
+		return nil
+	}
+	if err := r.tuples.Apply(ctx, o, d.Outbox.Desired); err != nil {
+		return fmt.Errorf("failed to apply tuples of %s: %w", o, err)
+	}
+	return nil
+}
+
 // Run sweeps at once and then after each interval, until ctx ends. Errors are logged; it never gives up.
 func (r *Reconciler) Run(ctx context.Context) {
 	timer := time.NewTimer(0)

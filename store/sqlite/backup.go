@@ -13,9 +13,6 @@ import (
 	"github.com/harness-engine/harness-engine/store/internal/folder"
 )
 
-// AppliedPrefix begins the names of values that say of an authorization store that the tuples of all documents are in it.
-const AppliedPrefix = "authz.applied."
-
 // CopyInto copies the database file at path, whatever it is a database of, into a new file at dest, as one committed state,
 // while others read and write it. The copy is synced, and only this user can read it.
 func CopyInto(ctx context.Context, path, dest string) (err error) {
@@ -78,7 +75,7 @@ func Restored(ctx context.Context, path, incarnation string) error {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }() // does nothing after Commit
-		if _, err := tx.ExecContext(ctx, "DELETE FROM named_values WHERE substr(name, 1, length(?1)) = ?1", AppliedPrefix); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM named_values WHERE substr(name, 1, length(?1)) = ?1", store.AppliedPrefix); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, "INSERT INTO named_values (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
