@@ -23,6 +23,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/replica"
+	"github.com/harness-engine/harness-engine/engine/retention"
 	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/engine/session"
 	"github.com/harness-engine/harness-engine/openfga"
@@ -133,6 +134,9 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 	if err != nil {
 		return nil, err
 	}
+	if err := e.restate(ctx, fga, agents); err != nil {
+		return nil, err
+	}
 	e.background.Go(func() { agents.Run(background) })
 
 	workers, err := e.newWorkers(c)
@@ -166,6 +170,8 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 		return nil, fmt.Errorf("failed to take over runs: %w", err)
 	}
 	e.background.Go(func() { e.roster.Run(background) })
+	keeper := retention.New(retention.Options{Store: e.store, Sessions: e.store, Keep: c.Retain, Logger: log})
+	e.background.Go(func() { keeper.Run(background) })
 	e.background.Go(func() { e.coordinator.Run(background) })
 	attachments, err := file.NewService(file.Options{Files: e.store, Blobs: e.blobs})
 	if err != nil {
@@ -316,6 +322,25 @@ func (e *engine) incarnation(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("failed to read the store's incarnation: %w", err)
 	}
 	return string(name), nil
+}
+
+// restate states the tuples of all agents to an authorization store that this store has never met: it is new, or one of the
+// two was restored from a backup.
+func (e *engine) restate(ctx context.Context, fga *openfga.Client, agents *agent.Service) error {
+	name := store.AppliedPrefix + fga.StoreID()
+	_, err := e.store.Value(ctx, name)
+	if !errors.Is(err, store.ErrNoValue) {
+		return err
+	}
+	n, err := agents.Restate(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	if _, err := e.store.PutValueIfAbsent(ctx, name, []byte(id.New(id.Boot))); err != nil {
+		return err
+	}
+	e.log.Info("tuples of all agents are stated", "store", fga.StoreID(), "agents", n)
+	return nil
 }
 
 // serve answers clients until ctx ends, or a part dies that the engine cannot be without.
