@@ -94,7 +94,7 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 	if e.tokens, err = auth.NewDev(auth.DevOptions{KeyFile: e.data.path(fileTokenKey), Environment: c.Environment}); err != nil {
 		return nil, err
 	}
-	if e.store, err = sqlite.Open(ctx, sqlite.Options{Path: e.data.path(fileStore), Logger: log}); err != nil {
+	if e.store, err = sqlite.Open(ctx, sqlite.Options{Path: e.data.path(fileStore), Blocked: e.blocked, Logger: log}); err != nil {
 		return nil, err
 	}
 	e.later(func(context.Context) error {

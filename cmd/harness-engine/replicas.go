@@ -38,6 +38,19 @@ func (e *engine) join(ctx context.Context, c serveCmd, boot, addr string) (err e
 	return nil
 }
 
+// blocked ends an engine that is stopped in the middle of a commit: no other could write until it goes on.
+func (e *engine) blocked(pid int) {
+	killed, err := e.member.End(context.Background(), pid, e.roster.Gone)
+	switch {
+	case err != nil:
+		e.log.Error("an engine that has stopped in a commit was not ended", "pid", pid, "error", err)
+	case killed:
+		e.log.Error("an engine that had stopped in a commit was ended, so that others can write", "pid", pid)
+	default:
+		e.log.Warn("waiting for another engine's commit", "pid", pid)
+	}
+}
+
 // Gone implements run.Replicas.
 func (e *engine) Gone(boot string) bool { return e.roster.Gone(boot) }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,11 +18,22 @@ import (
 // one excludes them, and counts the removal in the locked file, so that the others forget which folders they had made
 // durable.
 
+// A removal takes a moment.
+const (
+	foldersPause   = time.Millisecond
+	foldersTimeout = 5 * time.Second
+)
+
 // useFolders keeps other processes from removing folders until leave is called.
 func (s *Store) useFolders() (leave func(), err error) {
-	f, err := s.lockRound(unix.LOCK_SH)
-	if err != nil {
-		return nil, err
+	var f *os.File
+	for until := time.Now().Add(foldersTimeout); ; time.Sleep(foldersPause) {
+		if f, err = s.lockRound(unix.LOCK_SH | unix.LOCK_NB); err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) { // its remover is stopped
+			return nil, err
+		}
 	}
 	round, err := readRound(f)
 	if err != nil {

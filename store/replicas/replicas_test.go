@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,10 +97,9 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestDeathIsSeenAtOnce kills an engine: nobody has to wait for its lease.
-func TestDeathIsSeenAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001"}})
+// child starts this test binary as another engine of the folder.
+func child(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), memberEnv+"="+dir)
 	out, err := cmd.StdoutPipe()
@@ -109,10 +109,18 @@ func TestDeathIsSeenAtOnce(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Kill() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "joined <nil>\n" {
 		t.Fatal(line, err)
 	}
+	return cmd
+}
+
+// TestDeathIsSeenAtOnce kills an engine: nobody has to wait for its lease.
+func TestDeathIsSeenAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001"}})
+	cmd := child(t, dir)
 	if got := ids(t, a); got != "child 1" && got != "1 child" {
 		t.Fatalf("a sees %q", got)
 	}
@@ -122,6 +130,35 @@ func TestDeathIsSeenAtOnce(t *testing.T) {
 	_ = cmd.Wait()
 	if got := ids(t, a); got != "1" {
 		t.Errorf("behind the death of the other, a sees %q", got)
+	}
+}
+
+// TestEnd ends an engine that is stopped, and nobody else.
+func TestEnd(t *testing.T) {
+	dir := t.TempDir()
+	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001", PID: os.Getpid()}})
+	engine, stranger := child(t, dir), child(t, t.TempDir())
+	if err := engine.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stands := func(string) bool { return true }
+	for name, call := range map[string]func() (bool, error){
+		"this one":  func() (bool, error) { return a.End(t.Context(), os.Getpid(), stands) },
+		"not known": func() (bool, error) { return a.End(t.Context(), 0, stands) },
+		"one that beats": func() (bool, error) {
+			return a.End(t.Context(), engine.Process.Pid, func(string) bool { return false })
+		},
+		"no engine of the folder": func() (bool, error) { return a.End(t.Context(), stranger.Process.Pid, stands) },
+	} {
+		if killed, err := call(); killed || err != nil {
+			t.Errorf("%s: %v, %v", name, killed, err)
+		}
+	}
+	if killed, err := a.End(t.Context(), engine.Process.Pid, stands); !killed || err != nil {
+		t.Errorf("an engine that is stopped: %v, %v", killed, err)
+	}
+	if err := engine.Wait(); err == nil {
+		t.Error("it ended well")
 	}
 }
 

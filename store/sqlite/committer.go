@@ -25,6 +25,9 @@ const (
 	// graceAfterGivingUp is how long a caller whose context ended still waits for a commit that has begun: knowing
 	// the outcome is worth more than the time.
 	graceAfterGivingUp = 2 * time.Second
+
+	// blockedAfter is how long another process may be at one commit before Options.Blocked is told.
+	blockedAfter = time.Second
 )
 
 // write is one change that waits for its group.
@@ -51,6 +54,8 @@ type committer struct {
 	grace    time.Duration     // see graceAfterGivingUp
 	grown    func(bytes int64) // told after each commit how much the write-ahead log may have grown
 	relieved func()            // told when a full disk has room again: a checkpoint is due
+	patience time.Duration     // of a wait at the gate before blocked is told, again and again
+	blocked  func()
 
 	mu     sync.Mutex
 	chunks []*write
@@ -68,7 +73,7 @@ type committer struct {
 
 func newCommitter(conn *sql.Conn, gate *folder.Gate, d *disk, logger *slog.Logger) *committer {
 	return &committer{
-		conn: conn, gate: gate, tx: newTx(conn), disk: d, logger: logger, grace: graceAfterGivingUp, grown: func(int64) {}, relieved: func() {},
+		conn: conn, gate: gate, tx: newTx(conn), disk: d, logger: logger, grace: graceAfterGivingUp, patience: blockedAfter, blocked: func() {}, grown: func(int64) {}, relieved: func() {},
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), stopped: make(chan struct{}), dead: make(chan struct{}),
 	}
 }
@@ -206,7 +211,7 @@ func (c *committer) waits() bool {
 // turn commits one group, when it is this process's turn. The group is taken behind the gate: what still waits before
 // it can be withdrawn.
 func (c *committer) turn() (n int, entered bool) {
-	switch entered, err := c.gate.Enter(c.closing); {
+	switch entered, err := c.gate.Enter(c.closing, c.patience, c.blocked); {
 	case err != nil:
 		_ = c.poison(err)
 		return 0, false

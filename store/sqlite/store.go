@@ -38,6 +38,10 @@ type Options struct {
 	// 16 MiB, negative for none.
 	ReserveBytes int64
 
+	// Blocked is told, each second, that another process has been at a commit for long, and which one, 0 where that is
+	// not known: one that is stopped there keeps all others from committing. May be nil; must not block.
+	Blocked func(pid int)
+
 	vfs string // of SQLite; tests cause faults through it
 }
 
@@ -182,6 +186,9 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	s.committer = newCommitter(conn, s.gate, s.disk, o.Logger)
 	s.checkpoints = newCheckpointer(s.checks, s.committer, s.disk, o)
 	s.committer.grown, s.committer.relieved = s.checkpoints.grown, s.checkpoints.kick
+	if o.Blocked != nil {
+		s.committer.blocked = func() { o.Blocked(s.gate.Holder()) }
+	}
 	go s.committer.loop()
 	go s.checkpoints.loop()
 	o.Logger.Info("store is open", "path", o.Path, "alone", alone, "migrations", applied, "took", time.Since(begun))

@@ -101,8 +101,9 @@ func NewGate(folder, name string) (*Gate, error) {
 }
 
 // Enter waits until no other process is inside, or given up is closed; false says the latter. A process that was stopped
-// inside keeps all others out until it goes on or dies: the kernel opens the gate behind the dead only.
-func (g *Gate) Enter(givenUp <-chan struct{}) (bool, error) {
+// inside keeps all others out until it goes on or dies: the kernel opens the gate behind the dead only. So blocked is
+// called each time that the wait has lasted for another patience.
+func (g *Gate) Enter(givenUp <-chan struct{}, patience time.Duration, blocked func()) (bool, error) {
 	err := flock(g.f, unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		return true, nil
@@ -112,14 +113,20 @@ func (g *Gate) Enter(givenUp <-chan struct{}) (bool, error) {
 	}
 	entered := make(chan error, 1)
 	go func() { entered <- flock(g.f, unix.LOCK_EX) }() // outlives a wait that is given up, until the gate is closed
-	select {
-	case err := <-entered:
-		if err != nil {
-			return false, fmt.Errorf("failed to enter gate: %w", err)
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-entered:
+			if err != nil {
+				return false, fmt.Errorf("failed to enter gate: %w", err)
+			}
+			return true, nil
+		case <-tick.C:
+			blocked()
+		case <-givenUp:
+			return false, nil
 		}
-		return true, nil
-	case <-givenUp:
-		return false, nil
 	}
 }
 

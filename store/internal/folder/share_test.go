@@ -3,6 +3,8 @@ package folder
 import (
 	"context"
 	"errors"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -70,12 +72,17 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if ok, err := a.Enter(nil); !ok || err != nil {
+	if ok, err := a.Enter(nil, time.Minute, nil); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	entered := make(chan error, 1)
+	entered, blocked := make(chan error, 1), make(chan int)
 	go func() {
-		ok, err := b.Enter(nil)
+		ok, err := b.Enter(nil, time.Millisecond, func() {
+			select {
+			case blocked <- b.Holder():
+			default:
+			}
+		})
 		if err == nil && !ok {
 			err = errors.New("given up")
 		}
@@ -84,7 +91,10 @@ func TestGate(t *testing.T) {
 	select {
 	case <-entered:
 		t.Fatal("two inside")
-	case <-time.After(20 * time.Millisecond): // a failure may be missed, none is invented
+	case pid := <-blocked:
+		if pid != os.Getpid() && runtime.GOOS == "linux" {
+			t.Errorf("process %d is inside, want %d", pid, os.Getpid())
+		}
 	}
 	if err := a.Leave(); err != nil {
 		t.Fatal(err)
@@ -94,7 +104,7 @@ func TestGate(t *testing.T) {
 	}
 	gone := make(chan struct{})
 	close(gone)
-	if ok, err := a.Enter(gone); ok || err != nil {
+	if ok, err := a.Enter(gone, time.Minute, nil); ok || err != nil {
 		t.Fatalf("entered %v, %v while another is inside", ok, err)
 	}
 	_ = a.Close()
