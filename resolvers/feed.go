@@ -2,10 +2,15 @@ package resolvers
 
 import (
 	"context"
+	"errors"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
 )
 
@@ -42,14 +47,114 @@ type Feed interface {
 	Close()
 }
 
-// OpenFeed opens the feed of an operation whose only root field is runEvents or sessionEvents. ok is false where the
-// operation has to be executed in the ordinary way, by the executor; nothing was asked or opened then. The caller has
-// checked the operation (CreateOperationContext does); authorization, arguments and their bounds are checked here. The
-// error is a gqlerror.List, what the ordinary way would answer. after, where it is not empty, is put into the place of
-// the argument of that name: the cursor of an Item. ctx must carry the caller; its values are kept, its end is not that
-// of the feed.
-func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after string) (f Feed, ok bool, err error) {
-	return nil, false, nil
+// source is where the deliveries of a feed come from: what Poll, Notify and Close of a Feed do, with errors as they are.
+type source interface {
+	poll(ctx context.Context) (*frame, bool, error)
+	notify(f func())
+	close()
+}
+
+// feed is a source that is delivered under a permission.
+type feed struct {
+	source
+	caller  authz.Caller
+	present func(ctx context.Context, err error) error
+
+	mu    sync.Mutex
+	lease lease
+}
+
+// openFeed asks for the permission and opens the source then.
+func (r *Root) openFeed(ctx context.Context, permission string, object authz.Object, open func() (source, error)) (*feed, error) {
+	who, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	until, err := r.Guard.Recheck(ctx, permission, object)
+	if err != nil {
+		return nil, err
+	}
+	s, err := open()
+	if err != nil {
+		return nil, err
+	}
+	return &feed{source: s, caller: who, lease: lease{Root: r, permission: permission, object: object, until: until}}, nil
+}
+
+// Poll implements Feed.
+func (f *feed) Poll(ctx context.Context) (item Item, ok bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			item, ok, err = Item{}, false, f.present(ctx, f.lease.Recover(ctx, p))
+		}
+	}()
+	got, ok, err := f.poll(ctx)
+	switch {
+	case err == nil && ok:
+		return got.item, true, nil
+	case err == nil, errors.Is(err, io.EOF):
+		return Item{}, false, err
+	}
+	return Item{}, false, f.shown(ctx, err)
+}
+
+// shown is what the transport gets to see of an error.
+func (f *feed) shown(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return f.present(ctx, err)
+}
+
+// Notify implements Feed.
+func (f *feed) Notify(call func()) { f.notify(call) }
+
+// Close implements Feed.
+func (f *feed) Close() { f.close() }
+
+// Until implements Feed.
+func (f *feed) Until() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lease.until
+}
+
+// Renew implements Feed.
+func (f *feed) Renew(ctx context.Context) error {
+	f.mu.Lock()
+	l := f.lease
+	f.mu.Unlock()
+	if err := l.renew(authz.WithCaller(ctx, f.caller)); err != nil {
+		return f.shown(ctx, err)
+	}
+	f.mu.Lock()
+	f.lease.until = l.until
+	f.mu.Unlock()
+	return nil
+}
+
+// presentAt makes the errors of a root field, as a client may see them. Only the field's name is kept of the operation.
+func (r *Root) presentAt(alias string) func(context.Context, error) error {
+	return func(ctx context.Context, err error) error {
+		at := &graphql.FieldContext{Object: "Subscription", Field: graphql.CollectedField{Field: &ast.Field{Alias: alias}}}
+		return r.Present(graphql.WithFieldContext(ctx, at), err)
+	}
+}
+
+// presentProblem makes errors for those who speak no GraphQL.
+func (r *Root) presentProblem(ctx context.Context, err error) error {
+	shown := r.Present(ctx, err)
+	code, _ := shown.Extensions["code"].(string)
+	p := problem.New(problem.Code(code), "%s", shown.Message).Because(err)
+	for key, value := range shown.Extensions {
+		if key != "code" && key != "field" {
+			p = p.With(key, value)
+		}
+	}
+	if from, ok := problem.As(err); ok {
+		p.Field = from.Field
+	}
+	return p
 }
 
 // OpenRun opens a feed of a run's events in their canonical form for clients without GraphQL. A payload is one or more
@@ -61,5 +166,29 @@ func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after
 //
 // after is exclusive, from 0. The error is a *problem.Error, or the context's.
 func (r *Root) OpenRun(ctx context.Context, runID string, after int64) (Feed, error) {
-	return nil, problem.New(problem.Internal, "not there yet")
+	f, err := r.openRun(ctx, runID, after)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, r.presentProblem(ctx, err)
+	}
+	return f, nil
+}
+
+func (r *Root) openRun(ctx context.Context, runID string, after int64) (*feed, error) {
+	if err := checkID("runId", runID); err != nil {
+		return nil, err
+	}
+	if err := checkSequence("after", after); err != nil {
+		return nil, err
+	}
+	f, err := r.openFeed(ctx, authz.CanView, authz.Run(runID), func() (source, error) {
+		return &runSource{frames: r.frames, form: canonical, sub: r.Hub.Subscribe(runID, after), limit: r.Limits.BatchEvents}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.present = r.presentProblem
+	return f, nil
 }

@@ -48,6 +48,9 @@ func (l Limits) withDefaults() Limits {
 // Root resolves the schema. It implements graph.ResolverRoot.
 type Root struct {
 	Options
+
+	forms  forms
+	frames *frames
 }
 
 // New returns the resolvers. It fails when a required option is missing.
@@ -61,7 +64,7 @@ func New(o Options) (*Root, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Root{Options: o}, nil
+	return &Root{Options: o, frames: newFrames()}, nil
 }
 
 // Schema returns the executable schema with the directives and the cost of its lists.

@@ -1,0 +1,133 @@
+package resolvers
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/graph/model"
+	"github.com/harness-engine/harness-engine/graph/scalar"
+	"github.com/harness-engine/harness-engine/resolvers/encode"
+)
+
+// OpenFeed opens the feed of an operation whose only root field is runEvents or sessionEvents. ok is false where the
+// operation has to be executed in the ordinary way, by the executor; nothing was asked or opened then. The caller has
+// checked the operation (CreateOperationContext does); authorization, arguments and their bounds are checked here. The
+// error is a gqlerror.List, what the ordinary way would answer. after, where it is not empty, is put into the place of
+// the argument of that name: the cursor of an Item. ctx must carry the caller; its values are not kept, its end is not
+// that of the feed.
+func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after string) (f Feed, ok bool, err error) {
+	root, err := encode.Field(op)
+	if err != nil || root.Name == encode.SessionEvents {
+		return nil, false, nil //nolint:nilerr // it is another operation
+	}
+	args, known := feedArguments(root.Field, op.Variables)
+	if !known { // the executor tells what is wrong with them
+		return nil, false, nil
+	}
+	form, err := r.forms.of(op)
+	if err != nil {
+		return nil, false, nil //nolint:nilerr // the executor knows more
+	}
+	ctx = graphql.WithOperationContext(ctx, op)
+	ctx = graphql.WithFieldContext(ctx, &graphql.FieldContext{Object: "Subscription", Field: root, Args: root.ArgumentMap(op.Variables)})
+	opened, err := r.openOperation(ctx, root, args, form, after)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, true, context.Cause(ctx)
+		}
+		return nil, true, gqlerror.List{r.Present(ctx, graphql.ErrorOnPath(ctx, graphql.AddFieldLocationToError(ctx, err)))}
+	}
+	opened.present = r.presentAt(root.Alias)
+	return opened, true, nil
+}
+
+func (r *Root) openOperation(ctx context.Context, root graphql.CollectedField, args feedArgs, form *form, after string) (*feed, error) {
+	permission, object, err := feedTarget(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	return r.openFeed(ctx, permission, object, func() (source, error) {
+		if root.Name == encode.SessionEvents {
+			return r.sessionSource(ctx, args, form, after)
+		}
+		at := args.sequence
+		if after != "" {
+			n, err := strconv.ParseInt(after, 10, 64)
+			if err != nil {
+				return nil, problem.Field("after", "is not a cursor of this run")
+			}
+			at = n
+		}
+		if err := checkSequence("after", at); err != nil {
+			return nil, err
+		}
+		if err := r.sameEpoch(ctx, args.id, args.logEpoch); err != nil {
+			return nil, err
+		}
+		return &runSource{frames: r.frames, form: form, sub: r.Hub.Subscribe(args.id, at), limit: r.Limits.BatchEvents}, nil
+	})
+}
+
+// feedArgs are the arguments of runEvents and sessionEvents.
+type feedArgs struct {
+	id       string // of the run or session
+	sequence int64
+	cursor   *string
+	logEpoch *string
+}
+
+// feedArguments reads them; false where one is unknown, or not of its type.
+func feedArguments(field *ast.Field, variables map[string]any) (a feedArgs, ok bool) {
+	session := field.Name == encode.SessionEvents
+	var err error
+	for name, value := range field.ArgumentMap(variables) {
+		switch {
+		case name == "runId" && !session, name == "sessionId" && session:
+			if value == nil {
+				return a, false
+			}
+			a.id, err = graphql.UnmarshalID(value)
+		case name == "after" && !session:
+			a.sequence, err = scalar.UnmarshalInt(value)
+		case value == nil && (name == "after" || name == "logEpoch"):
+		case name == "after":
+			a.cursor, err = pointerTo(scalar.UnmarshalString(value))
+		case name == "logEpoch" && !session:
+			a.logEpoch, err = pointerTo(graphql.UnmarshalID(value))
+		default:
+			return a, false
+		}
+		if err != nil {
+			return a, false
+		}
+	}
+	return a, a.id != ""
+}
+
+func pointerTo(s string, err error) (*string, error) { return &s, err }
+
+// feedTarget reads the field's @authz: the permission, and the object that it is asked of.
+func feedTarget(ctx context.Context, root graphql.CollectedField) (permission string, object authz.Object, err error) {
+	if _, err := caller(ctx); err != nil {
+		return "", authz.Object{}, err
+	}
+	rule := root.Definition.Directives.ForName("authz")
+	text := func(name string) string {
+		if a := rule.Arguments.ForName(name); a != nil {
+			return a.Value.Raw
+		}
+		return ""
+	}
+	arg := text("arg")
+	object, found, err := targetOf(ctx, graphql.GetFieldContext(ctx), nil, model.AuthzType(text("type")), &arg, nil)
+	if err == nil && !found {
+		err = problem.NotFoundf("object")
+	}
+	return text("relation"), object, err
+}

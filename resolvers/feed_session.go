@@ -1,0 +1,7 @@
+package resolvers
+
+import "context"
+
+func (r *Root) sessionSource(context.Context, feedArgs, *form, string) (source, error) {
+	panic("not reached")
+}
