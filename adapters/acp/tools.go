@@ -39,7 +39,7 @@ var toolKinds = map[string]bool{
 
 const (
 	// codeOutcomeUnknown: the call ended with the turn, and the agent did not say how.
-	codeOutcomeUnknown    = "outcome_unknown"
+	codeOutcomeUnknown    = event.CodeOutcomeUnknown
 	messageOutcomeUnknown = "The harness ended the turn without telling the outcome of this call."
 	codeToolFailed        = "tool_failed"
 )

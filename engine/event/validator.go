@@ -5,6 +5,9 @@ import "slices"
 const (
 	// CodeRunEnded is the code of the tool.error that the engine writes for a call that is open when its run ends.
 	CodeRunEnded = "run_ended"
+	// CodeOutcomeUnknown is the code of the tool.error of a call that may have had its effects: it was begun, and nobody can
+	// tell how it ended.
+	CodeOutcomeUnknown = "outcome_unknown"
 	// CodeTerminalMissing is the code of the run.error of a run whose stream ended without a terminal.
 	CodeTerminalMissing = "terminal_missing"
 

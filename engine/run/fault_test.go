@@ -60,6 +60,50 @@ func TestWorkerLostInTurn(t *testing.T) {
 	e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)
 }
 
+// TestWorkerLostInTool: calls that were running when the worker was lost may have had their effects, also those of delegated
+// agents.
+func TestWorkerLostInTool(t *testing.T) {
+	w := newWorld(t)
+	e := w.boot(run.Limits{})
+	r := w.start(e, run.StartRequest{Text: "wait", ConversationID: "c"})
+	wk := e.begun(r)
+	wk.say(r.ID, event.ToolStarted{ToolCallID: "a", Name: "task"}, event.NamespaceEntered{ID: "n", Name: "n", ParentToolCallID: "a"})
+	wk.mu.Lock()
+	j := wk.runs[r.ID]
+	j.journal = append(j.journal, harness.SourceEvent{Seq: int64(len(j.journal)) + 1, Events: []event.Event{
+		{Namespace: []string{"n"}, Data: event.ToolStarted{ToolCallID: "b", Name: "delete"}},
+	}})
+	wk.change()
+	wk.mu.Unlock()
+	sub := e.hub.Subscribe(r.ID, 0)
+	defer sub.Close()
+	for seen := 0; seen < 2; {
+		d, err := sub.Next(e.ctx, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range d.Events {
+			if ev.Type() == event.TypeToolStarted {
+				seen++
+			}
+		}
+	}
+	wk.kill()
+	events := e.events(r.ID)
+	var codes []string
+	for _, ev := range events {
+		if d, ok := ev.Data.(event.ToolError); ok {
+			codes = append(codes, d.ToolCallID+" "+d.Code)
+		}
+	}
+	if len(codes) != 2 || codes[0] != "a outcome_unknown" || codes[1] != "b outcome_unknown" {
+		t.Fatalf("tool errors %q in %s", codes, types(events))
+	}
+	if end := last[event.RunError](t, events); end.SideEffects != event.SideEffectsPossible {
+		t.Fatalf("ended as %+v", end)
+	}
+}
+
 // TestWorkerBreaksProtocol: a journal that jumps is no journal.
 func TestWorkerBreaksProtocol(t *testing.T) {
 	w := newWorld(t)

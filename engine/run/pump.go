@@ -368,6 +368,21 @@ func (x *execution) giveUp(ctx context.Context, w *event.Writer, terminal event.
 		t.Thread = uncertain
 		terminal = t
 	}
-	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: terminal}}})
+	_, err := w.Append(ctx, event.Batch{Events: append(unknownOutcomes(w.Validator()), event.Event{Data: terminal})})
 	return err
+}
+
+// unknownOutcomes closes the tool calls that were running when the worker was lost: they may have had their effects, and nobody
+// can tell. Calls that waited for a person did not run, and end with the run.
+func unknownOutcomes(v *event.Validator) []event.Event {
+	if v.Interrupt() != "" {
+		return nil
+	}
+	var out []event.Event
+	for _, t := range v.Inheritance().Tools {
+		out = append(out, event.Event{Namespace: t.Namespace, Data: event.ToolError{
+			ToolCallID: t.ID, Code: event.CodeOutcomeUnknown, Message: "The worker was lost before the outcome of this call was known.",
+		}})
+	}
+	return out
 }
