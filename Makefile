@@ -71,6 +71,12 @@ conformance-client: build e2e/conformance/node_modules/.package-lock.json ## Run
 bench: build ## Measure beside a floor in the same run (minutes; go run ./bench -quick takes seconds); results in bench/results
 	go run ./bench -bin bin -out bench/results
 
+.PHONY: faults
+faults: node ## Cause N faults (default 100) drawn from SEED, and prove that nothing is lost; about half a second a fault
+	@mkdir -p bin/faults
+	CGO_ENABLED=0 go build -tags faults -o bin/faults/ ./cmd/harness-engine ./cmd/harness-worker
+	go run ./e2e/faults -bin bin/faults -n $${N:-100} -seed $${SEED:-0}
+
 .PHONY: fuzz
 fuzz: ## Fuzz each parser for FUZZTIME (default 60s)
 	build/fuzz.sh $${FUZZTIME:-60s}

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -175,6 +176,11 @@ func tell(stdout, stderr io.Writer, r rig.Report, folder string) {
 		}
 	}
 	say(stdout, "faults: %s\n", strings.Join(kinds, ", "))
+	var ends []string
+	for _, status := range slices.Sorted(maps.Keys(r.Statuses)) {
+		ends = append(ends, fmt.Sprintf("%d %s", r.Statuses[status], status))
+	}
+	say(stdout, "faults: runs ended: %s\n", strings.Join(ends, ", "))
 	say(stdout, "faults: %d runs with %d events, %d takeovers, %d connections of listeners, %d runs whose end admits a loss, in %s\n",
 		r.Runs, r.Events, r.Fences, r.Connections, r.Admitted, r.Took.Round(time.Second))
 	if r.Clean() {

@@ -126,7 +126,7 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 	for _, n := range kinds {
 		points += n
 	}
-	report := Report{Points: points, Connections: int(r.connections.Load()), Kinds: kinds}
+	report := Report{Points: points, Connections: int(r.connections.Load()), Kinds: kinds, Statuses: map[string]int{}}
 	store, err := r.read(ctx)
 	if err != nil {
 		return report, err
@@ -138,7 +138,7 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 		}
 	}
 	if settled && r.o.Verify {
-		r.verify(ctx, &f, "while the engines run")
+		r.verify(ctx, &f, "while the engines run", 2*r.o.Plan.Options.Lease)
 	}
 	for _, p := range r.replicas {
 		if err := p.halt(); err != nil {
@@ -146,7 +146,7 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 		}
 	}
 	if settled && r.o.Verify {
-		r.verify(ctx, &f, "on the stopped store")
+		r.verify(ctx, &f, "on the stopped store", 0)
 	}
 	after, err := r.read(ctx)
 	if err != nil {
@@ -196,7 +196,8 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 				report.Fences++
 			}
 		}
-		if ending.Admitted && ending.Unlogged > 0 {
+		report.Statuses[string(doc.Status)]++
+		if ending.Admitted {
 			report.Admitted++
 		}
 	}
@@ -307,10 +308,10 @@ func (r *Rig) readLog(ctx context.Context, t *talk, id string) ([]judge.Seen, er
 }
 
 // verify asks the engine's own judge.
-func (r *Rig) verify(ctx context.Context, f *judge.Findings, when string) {
+func (r *Rig) verify(ctx context.Context, f *judge.Findings, when string, pause time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, r.o.Binaries.Engine, "admin", "verify", "--data", r.data).CombinedOutput()
+	out, err := exec.CommandContext(ctx, r.o.Binaries.Engine, "admin", "verify", "--quiet", "--pause", pause.String(), "--data", r.data).CombinedOutput()
 	r.journal.write("admin verify", string(out), when)
 	if err != nil {
 		*f = append(*f, judge.Finding{Class: judge.Other, Text: fmt.Sprintf("admin verify %s: %s: %.2000s", when, err, out)})

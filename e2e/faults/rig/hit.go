@@ -153,8 +153,8 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 			var e *enginetest.Engine
 			if !x.use(func(up *enginetest.Engine) {
 				e = up
-				if p.Pause > 0 { // it ends by this
-					x.excuse, x.pause = string(p.Kind), p.Pause
+				if p.Pause > 0 {
+					x.ordered, x.pause = string(p.Kind), p.Pause
 				}
 			}) {
 				continue
@@ -163,9 +163,13 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 			if err != nil {
 				r.note(judge.Other, "", "point %d: %s", p.N, err)
 			}
-			if taken {
-				return fmt.Sprintf("replica %d, process %d", x.n, e.PID()), true
+			if !taken {
+				x.mu.Lock()
+				x.ordered = ""
+				x.mu.Unlock()
+				continue
 			}
+			return fmt.Sprintf("replica %d, process %d", x.n, e.PID()), true
 		}
 		pause(ctx, lookPause)
 	}

@@ -47,6 +47,7 @@ type replica struct {
 	up      bool               // ready, and not known to have ended
 	stopped bool               // by SIGSTOP
 	excuse  string             // why this life may end, from a fault; empty: it may not
+	ordered string             // a fault of the store by which whichever life takes it will end
 	pause   time.Duration      // before the next life
 	lives   int
 }
@@ -105,6 +106,12 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		p.mu.Lock()
 		p.up, p.stopped = false, false
 		excuse, pause := p.excuse, p.pause
+		if excuse == "" {
+			excuse = p.ordered
+		}
+		if excuse == p.ordered {
+			p.ordered = ""
+		}
 		p.proxy.serve("")
 		p.mu.Unlock()
 		p.rig.journal.write("engine down", excuse, p.n, e.PID())

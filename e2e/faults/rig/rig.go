@@ -55,6 +55,7 @@ type Report struct {
 	Took        time.Duration
 	Findings    judge.Findings
 	Kinds       map[plan.Kind]int
+	Statuses    map[string]int // of the runs
 }
 
 // Clean reports whether nothing was found.
