@@ -24,7 +24,15 @@ func main() {
 	here := flag.String("dir", "e2e/conformance", "folder of this package, with its node_modules")
 	only := flag.String("only", "audits,clients,sockets", "parts to run")
 	verbose := flag.Bool("verbose", false, "show what the engine logs")
+	write := flag.Bool("write-page", false, "put the programs into docs/clients.md, and nothing else")
 	flag.Parse()
+	if *write {
+		if err := writePage(*here); err != nil {
+			fmt.Fprintln(os.Stderr, "conformance: failed:", err)
+			os.Exit(1)
+		}
+		return
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,6 +50,9 @@ func main() {
 
 // conform runs the parts on one stage.
 func conform(ctx context.Context, bin, here string, parts []string, verbose bool) (err error) {
+	if err := checkPage(here); err != nil {
+		return err
+	}
 	s, err := newStage(ctx, bin, here, verbose)
 	if err != nil {
 		return err

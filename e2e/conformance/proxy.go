@@ -116,8 +116,8 @@ func (l *link) end(reset bool) {
 		if reset {
 			_ = l.client.SetLinger(0)
 		}
-		l.client.Close()
-		l.server.Close()
+		_ = l.client.Close()
+		_ = l.server.Close()
 	})
 }
 

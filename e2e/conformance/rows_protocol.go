@@ -125,7 +125,7 @@ func probeSeveral(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	if w.Subprotocol() != protocol {
 		return w.Subprotocol(), errors.New("was chosen")
 	}
@@ -155,7 +155,7 @@ func probeFreed(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	for range 2 {
 		if err := w.subscribe("same", "{ viewer { subject } }"); err != nil {
 			return "", err
@@ -194,7 +194,7 @@ func probeInvalid(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	for _, query := range []string{"{ nothingOfTheKind }", "{ viewer {", "subscription { runEvents { through } }", "query A { viewer { subject } } query B { viewer { subject } }"} {
 		if err := w.subscribe("1", query); err != nil {
 			return "", err
@@ -221,7 +221,7 @@ func probeAnswers(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	for _, query := range []string{
 		"{ harnesses { id } }",
 		fmt.Sprintf(`mutation { saveAgent(input: {draft: {name: "Wire", slug: "wire-%d"}}) { __typename } }`, time.Now().UnixNano()),
@@ -241,7 +241,7 @@ func probePing(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	if err := w.say(`{"type":"ping","payload":{"at":1}}`); err != nil {
 		return "", err
 	}
@@ -266,7 +266,7 @@ func probeComplete(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	if err := w.subscribe("1", events(run.ID, 0)); err != nil {
 		return "", err
 	}
@@ -303,7 +303,7 @@ func probePinged(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	began, pings := time.Now(), []time.Duration{}
 	pong := func(kind string) error {
 		pings = append(pings, time.Since(began))
@@ -340,7 +340,7 @@ func probeDead(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	w.SetPingHandler(func(string) error { return nil })
 	began := time.Now()
 	_ = w.SetReadDeadline(began.Add(3*pingInterval + patience))
@@ -389,7 +389,7 @@ func probeCrowd(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	for i := range operations + 1 {
 		if err := w.subscribe(fmt.Sprint(i), events(run.ID, 0)); err != nil {
 			return "", err
@@ -413,7 +413,7 @@ func probeCrowd(ctx context.Context, s *stage) (string, error) {
 func probeOrigin(ctx context.Context, s *stage) (string, error) {
 	w, err := open(ctx, s, http.Header{"Origin": {"https://elsewhere.example"}}, protocol)
 	if err == nil {
-		w.Close()
+		w.end()
 		return "", errors.New("the socket was opened")
 	}
 	if !strings.Contains(err.Error(), "status 403") {
@@ -437,7 +437,7 @@ func probeStalled(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	if err := w.subscribe("1", events(run.ID, 0)); err != nil {
 		return "", err
 	}

@@ -29,23 +29,23 @@ func stageRows() []row {
 }
 
 // hold opens sockets of one caller until one is refused, and says after how many and how.
-func hold(ctx context.Context, s *stage, most int, token string) (refusal error, held []wire) {
+func hold(ctx context.Context, s *stage, most int, token string) (held []wire, refusal error) {
 	for range most {
 		w, err := initiated(ctx, s, nil, token)
 		if err == nil {
 			err = w.echo() // a refusal may follow the acknowledgement
 		}
 		if err != nil {
-			return err, held
+			return held, err
 		}
 		held = append(held, w)
 	}
-	return nil, held
+	return held, nil
 }
 
 func release(held []wire) {
 	for _, w := range held {
-		w.Close()
+		w.end()
 	}
 }
 
@@ -55,17 +55,17 @@ func probeCallerCap(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	defer crowd.Close()
-	refusal, held := hold(ctx, s, callerStreams+1, crowd.Target().Token)
+	held, refusal := hold(ctx, s, callerStreams+1, crowd.Target().Token)
 	defer release(held)
 	if refusal == nil || len(held) != callerStreams {
-		return fmt.Sprintf("%d opened", len(held)), fmt.Errorf("(%v)", refusal)
+		return fmt.Sprintf("%d opened", len(held)), errors.Join(errors.New("(not where the bound is)"), refusal)
 	}
 	// Others are not refused for it.
 	w, err := initiated(ctx, s, nil)
 	if err != nil {
 		return "", fmt.Errorf("another caller: %w", err)
 	}
-	defer w.Close()
+	defer w.end()
 	return said(refusal), w.echo()
 }
 
@@ -79,7 +79,7 @@ func probeTotalCap(ctx context.Context, s *stage) (string, error) {
 		}
 		token := crowd.Target().Token
 		crowd.Close()
-		refusal, held := hold(ctx, s, callerStreams, token)
+		held, refusal := hold(ctx, s, callerStreams, token)
 		all = append(all, held...)
 		if refusal != nil {
 			if len(all) > allStreams || len(all) < allStreams-callerStreams {
@@ -110,7 +110,7 @@ func probeRevocation(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer w.Close()
+	defer w.end()
 	if err := w.subscribe("1", "subscription { sessionChanged { id } }"); err != nil {
 		return "", err
 	}
@@ -147,7 +147,7 @@ func probeDrain(ctx context.Context, s *stage) (string, error) {
 		if sockets[i], err = initiated(ctx, s, nil); err != nil {
 			return "", err
 		}
-		defer sockets[i].Close()
+		defer sockets[i].end()
 		if i%2 == 0 {
 			if err := sockets[i].subscribe("1", events(run.ID, 0)); err != nil {
 				return "", err

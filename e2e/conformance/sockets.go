@@ -89,13 +89,17 @@ func open(ctx context.Context, s *stage, header http.Header, protocols ...string
 		},
 	}
 	conn, res, err := d.DialContext(ctx, strings.Replace(s.engine.URL(), "http", "ws", 1)+"/graphql", header)
-	if err != nil {
-		if res != nil {
-			return wire{}, fmt.Errorf("status %d: %w", res.StatusCode, err)
-		}
+	if res != nil {
+		defer res.Body.Close()
+	}
+	switch {
+	case err == nil:
+		return wire{conn}, nil
+	case res != nil:
+		return wire{}, fmt.Errorf("status %d: %w", res.StatusCode, err)
+	default:
 		return wire{}, err
 	}
-	return wire{conn}, nil
 }
 
 // smallWindow marks the upgrade request of a client that takes little at a time.
@@ -120,6 +124,9 @@ func initiated(ctx context.Context, s *stage, header http.Header, token ...strin
 	}
 	return w, err
 }
+
+// end closes the connection as it is.
+func (w wire) end() { _ = w.Close() }
 
 func (w wire) say(text string) error { return w.WriteMessage(websocket.TextMessage, []byte(text)) }
 
@@ -148,7 +155,7 @@ func (w wire) hear(within time.Duration) (frame, error) {
 // closes reads until the engine closes, and says whether it is with the code; messages on the way are an error where
 // none may come.
 func (w wire) closes(code int, within time.Duration, quiet bool) (string, error) {
-	defer w.Close()
+	defer w.end()
 	for {
 		f, err := w.hear(within)
 		var closed *websocket.CloseError

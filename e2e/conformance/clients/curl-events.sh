@@ -13,20 +13,23 @@ answer=$(ask "$ENGINE/graphql" -H 'content-type: application/json' -d "{\"query\
 run=${BASH_REMATCH[0]}
 echo "run $run"
 
-last=0 id='' data='' ended=''
+id=0 ended=''
 until [[ $ended ]]; do
-  ask "$ENGINE/v1/runs/$run/events?format=canonical" -H "last-event-id: $last" 2>/dev/null | while IFS= read -r line; do
+  data='' next=''
+  ask "$ENGINE/v1/runs/$run/events?format=canonical" -H "last-event-id: $id" 2>/dev/null | while IFS= read -r line; do
     case $line in
-      'id: '*) id=${line#id: } ;;
+      'id: '*) next=${line#id: } ;;
       'data: '*) data=${line#data: } ;;
-      '') # the end of a message; a message that was cut off has none, and comes again
-        if [[ $data ]]; then
+      '') # the end of a message; one that was cut off has none, and comes again
+        if [[ $next ]]; then
           echo "$data"
-          last=$id
+          id=$next
           # The four types that end a run.
           [[ $data =~ '"type":"run.'(finished|interrupted|cancelled|error)'"' ]] && { ended=yes; break; }
+        elif [[ $data ]]; then
+          echo "$data" >&2 # why the engine ends the stream
         fi
-        data='' ;;
+        data='' next='' ;;
     esac
   done || status=("${PIPESTATUS[@]}")
   [[ ${status[0]:-0} == 22 ]] && exit 1 # the engine refused it

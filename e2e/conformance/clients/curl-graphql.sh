@@ -14,19 +14,20 @@ answer=$(graphql -d "{\"query\": \"$start\"}")
 run=${BASH_REMATCH[0]}
 echo "run $run"
 
-after=0 event='' data='' id=''
+follow='subscription { runEvents(runId: \"'$run'\") { events { sequence type ... on TextDeltaEvent { delta } } } }'
+event='' data='' id=0
 until [[ $event == complete ]]; do
-  follow='subscription { runEvents(runId: \"'$run'\", after: '$after') { events { sequence type ... on TextDeltaEvent { delta } } } }'
   event=''
-  graphql -H 'accept: text/event-stream' -d "{\"query\": \"$follow\"}" 2>/dev/null | while IFS= read -r line; do
+  # The id of the last message that is whole says where to go on.
+  graphql -H 'accept: text/event-stream' -H "last-event-id: $id" -d "{\"query\": \"$follow\"}" 2>/dev/null | while IFS= read -r line; do
     case $line in
       'event: '*) event=${line#event: } ;;
-      'id: '*) id=${line#id: } ;;
+      'id: '*) next=${line#id: } ;;
       'data: '*) data=${line#data: } ;;
-      '') # the end of a message; a message that was cut off has none, and comes again
+      '') # the end of a message; one that was cut off has none, and comes again
         if [[ $event == next ]]; then
           echo "$data"
-          after=$id
+          id=$next
         fi
         [[ $event == complete ]] && break
         event='' data='' ;;

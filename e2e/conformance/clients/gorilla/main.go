@@ -86,7 +86,7 @@ func follow(run string, after *int64) error {
 		return err
 	}
 	defer res.Body.Close()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 
 	// The engine pings: who hears nothing for so long has lost the connection.
 	alive := func() { _ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) }
