@@ -205,7 +205,9 @@ func (h *Hub) refresh(ctx context.Context, t *topic) error {
 	switch {
 	case errors.Is(err, ErrEmpty):
 		h.wake(t.advance(0, false))
-	case errors.As(err, &gone): // of an ended run: nothing is left to read
+	case errors.As(err, &gone): // of an ended run: nothing is left to read, from memory neither
+		h.bytes -= t.drop()
+		h.pages.drop(t.runID)
 		h.wake(t.advance(gone.Through, true))
 	case err != nil:
 		return err

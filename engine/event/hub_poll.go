@@ -105,9 +105,8 @@ func (h *Hub) nextPoll(now time.Time) (t *topic, wait time.Duration, more bool) 
 				continue
 			}
 		}
-		_, ended, _ := t.state()
+		// An ended run is read, too: while it is watched, its log may expire.
 		switch {
-		case ended: // nothing more will come
 		case t.polled:
 			t.again = t.again || hinted // what is being read may be older than the hint
 		default:

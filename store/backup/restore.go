@@ -75,7 +75,10 @@ func Restore(ctx context.Context, o RestoreOptions) (m Manifest, report integrit
 	if err := syncTree(half); err != nil {
 		return m, report, err
 	}
-	if err := os.Rename(half, data); err != nil { // takes the place of an empty folder only
+	if err := os.Remove(data); err != nil { // which succeeds for an empty folder only
+		return m, report, err
+	}
+	if err := os.Rename(half, data); err != nil {
 		return m, report, err
 	}
 	return m, report, folder.Sync(filepath.Dir(data))

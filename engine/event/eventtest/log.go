@@ -49,6 +49,7 @@ type Log struct {
 	tried   []event.Chunk
 	before  func(event.Chunk)
 	readers int
+	expired map[string]int64 // by run
 }
 
 type stored struct {
@@ -226,9 +227,12 @@ func (l *Log) Get(ctx context.Context, runID string, first int64) (event.Chunk, 
 		return event.Chunk{}, err
 	}
 	for _, c := range chunks {
-		if c.First == first {
+		if c.First == first && first > l.expired[runID] {
 			return copied(c), nil
 		}
+	}
+	if err := l.gone(runID, first); err != nil {
+		return event.Chunk{}, err
 	}
 	return event.Chunk{}, event.ErrEmpty
 }
@@ -242,6 +246,9 @@ func (l *Log) Tail(ctx context.Context, runID string) (event.Chunk, error) {
 		return event.Chunk{}, err
 	}
 	if len(chunks) == 0 {
+		if err := l.gone(runID, 1); err != nil {
+			return event.Chunk{}, err
+		}
 		return event.Chunk{}, event.ErrEmpty
 	}
 	return copied(chunks[len(chunks)-1]), nil
@@ -253,6 +260,9 @@ func (l *Log) Read(ctx context.Context, runID string, after int64, maxEvents int
 	defer l.mu.Unlock()
 	chunks, err := l.read(ctx, runID)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.gone(runID, after+1); err != nil {
 		return nil, err
 	}
 	var out []event.Chunk
