@@ -7,7 +7,7 @@ import (
 
 // TestAppendBench measures next to nothing, to see that every figure has a value and a floor.
 func TestAppendBench(t *testing.T) {
-	results, err := appendBench(t.Context(), t.TempDir(), 2, 20*time.Millisecond)
+	results, err := appendBench(t.Context(), t.TempDir(), 2, 20*time.Millisecond, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

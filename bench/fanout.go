@@ -208,11 +208,11 @@ func settle(subscribers int) time.Duration {
 // fileName makes a title one.
 func fileName(title string) string {
 	return strings.Map(func(r rune) rune {
-		if r == ' ' {
-			return '-'
-		}
-		if r == ',' {
+		switch r {
+		case ',':
 			return -1
+		case '/', ' ':
+			return '-'
 		}
 		return r
 	}, title)

@@ -47,7 +47,7 @@ func main() {
 	each := flag.Duration("duration", 0, "time of each append measurement; default 2s")
 	rounds := flag.Int("rounds", 0, "interleaved rounds of each figure; default 5, of the fan-out 3")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
-	profile := flag.Bool("profile", false, "take CPU profiles of the engine during the fan-out, into the folder of the results")
+	profile := flag.Bool("profile", false, "take CPU profiles of the engine, and of the appends, into the folder of the results")
 	flag.Parse()
 
 	s := usual
@@ -88,7 +88,9 @@ var sections = []struct {
 	name, title string
 	measure     func(context.Context, rig) ([]Result, error)
 }{
-	{"append", "durable appends", func(ctx context.Context, r rig) ([]Result, error) { return appendBench(ctx, r.data, r.rounds, r.each) }},
+	{"append", "durable appends", func(ctx context.Context, r rig) ([]Result, error) {
+		return appendBench(ctx, r.data, r.rounds, r.each, r.profile)
+	}},
 	{"socket", "append to socket", measureSocket},
 	{"fanout", "fan-out beside its peers", measureFanOuts},
 	{"replay", "replay beside a reading of the store", measureReplay},

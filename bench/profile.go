@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"time"
 )
 
@@ -79,4 +80,22 @@ func (p *profiler) take(ctx context.Context, title string) (err error) {
 		return fmt.Errorf("failed to write a profile: %w", err)
 	}
 	return nil
+}
+
+// self profiles this process, where what is measured is part of it, until stop is called.
+func (p *profiler) self(title string) (stop func() error, err error) {
+	if p == nil {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(filepath.Join(p.folder, fileName(title)+".pprof"))
+	if err != nil {
+		return nil, fmt.Errorf("failed to make a profile's file: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("failed to begin a profile: %w", err), f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }

@@ -42,8 +42,10 @@ type Result struct {
 	Floor    Summary `json:"floor"`
 	// Ratio is measured / floor of each round: the pairs were measured one right after the other.
 	Ratio Summary `json:"ratio"`
-	Goal  string  `json:"goal,omitempty"` // of the ratio's median, or of the measured one where there is no floor
-	Met   bool    `json:"met,omitempty"`  // whether the goal is met
+	// Goal is what the ratio's median is to reach, or the measured median where the goal has a unit.
+	Goal   string `json:"goal,omitempty"`
+	Met    bool   `json:"met,omitempty"`
+	Detail string `json:"detail,omitempty"`
 }
 
 // Summary is the median of the rounds with their spread.
@@ -57,7 +59,9 @@ type Summary struct {
 // pairs collects the rounds of one figure.
 type pairs struct {
 	name, unit, note string
-	goal             goal
+	detail           string    // of the last round
+	goal             goal      // of the ratio; of the measured one where there is no floor
+	least            goal      // of the measured one, whatever the floor
 	measured, floor  []float64 // floor is empty where a figure stands by itself
 }
 
@@ -76,13 +80,14 @@ func (p *pairs) result() Result {
 			ratio[i] = p.measured[i] / p.floor[i]
 		}
 	}
-	r := Result{Name: p.name, Unit: p.unit, Note: p.note, Measured: summarise(p.measured), Floor: summarise(p.floor), Ratio: summarise(ratio)}
-	judged := r.Ratio
-	if len(p.floor) == 0 {
-		judged = r.Measured
-	}
-	if p.goal.set {
-		r.Goal, r.Met = p.goal.String(), p.goal.met(judged.Median)
+	r := Result{Name: p.name, Unit: p.unit, Note: p.note, Measured: summarise(p.measured), Floor: summarise(p.floor), Ratio: summarise(ratio), Detail: p.detail}
+	switch {
+	case p.least.set:
+		r.Goal, r.Met = p.least.String()+" "+p.unit, p.least.met(r.Measured.Median)
+	case p.goal.set && len(p.floor) == 0:
+		r.Goal, r.Met = p.goal.String()+" "+p.unit, p.goal.met(r.Measured.Median)
+	case p.goal.set:
+		r.Goal, r.Met = p.goal.String(), p.goal.met(r.Ratio.Median)
 	}
 	return r
 }
@@ -167,6 +172,11 @@ func (r Report) table(w io.Writer) error {
 		return fmt.Errorf("failed to lay out the table: %w", err)
 	}
 	b.WriteByte('\n')
+	for _, x := range r.Results {
+		if x.Detail != "" {
+			fmt.Fprintf(&b, "  %s: %s\n", x.Name, x.Detail)
+		}
+	}
 	told := map[string]bool{}
 	for _, x := range r.Results {
 		if !told[x.Note] {

@@ -9,7 +9,7 @@ import (
 )
 
 // Writers are the numbers of concurrent writers that All measures.
-var Writers = []int{1, 16, 256}
+var Writers = []int{1, 16, 256, 1000}
 
 // All measures a log beside the floor of the folder's disk: appends of one event with each of Writers, batches of 50
 // events, and reads of 1,000 events. Each measurement takes about the given time. The log must be fresh.
