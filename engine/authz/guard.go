@@ -56,6 +56,8 @@ type Guard struct {
 	now         func() time.Time
 	maxAge      time.Duration
 	grants      *grants
+	requires    *flights[struct{}]
+	rechecks    *flights[time.Time]
 }
 
 // NewGuard returns a Guard. It fails when a required option is missing.
@@ -80,6 +82,8 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 		now:         o.Now,
 		maxAge:      o.MaxAge,
 		grants:      newGrants(maxGrants),
+		requires:    newFlights[struct{}](),
+		rechecks:    newFlights[time.Time](),
 	}, nil
 }
 
@@ -105,12 +109,25 @@ func ask(permission string, opts []Option) question {
 //   - problem.NotFound: denied on anything else, with the same text whether the object exists or not;
 //   - problem.AuthorizationUnavailable: no answer, so no; the client may try again;
 //   - another error, which is internal: ownership could not be read, the permission does not exist, or ctx ended.
+//
+// Equal questions at the same time share an answer, but for those that are asked past caches.
 func (g *Guard) Require(ctx context.Context, permission string, o Object, opts ...Option) error {
 	caller, err := g.caller(ctx)
 	if err != nil {
 		return err
 	}
-	c, known, err := g.check(ctx, caller, permission, o, ask(permission, opts))
+	q := ask(permission, opts)
+	if q.fresh {
+		return g.require(ctx, caller, permission, o, q)
+	}
+	_, err = g.requires.do(ctx, grant{caller: caller, permission: permission, object: o}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, g.require(ctx, caller, permission, o, q)
+	})
+	return err
+}
+
+func (g *Guard) require(ctx context.Context, caller Caller, permission string, o Object, q question) error {
+	c, known, err := g.check(ctx, caller, permission, o, q)
 	if err != nil {
 		return err
 	}
@@ -172,25 +189,31 @@ func (g *Guard) Allowed(ctx context.Context, permission string, objects []Object
 
 // Recheck is Require for streams. It answers nil and the moment until which the stream may deliver: at most MaxAge
 // after the check behind the answer was sent. Only allowed answers are remembered, and those that were not sent to the
-// checker anew were sent less than MaxAge ago. When the moment has passed, call Recheck again before the next write;
-// on problem.AuthorizationUnavailable hold what is to be delivered, try again, and end the stream when it lasts.
+// checker anew were sent less than MaxAge ago. All streams of one caller on one object share a check: one that is under
+// way answers whoever asks meanwhile. When the moment has passed, call Recheck again before the next write; on
+// problem.AuthorizationUnavailable hold what is to be delivered, try again, and end the stream when it lasts.
 func (g *Guard) Recheck(ctx context.Context, permission string, o Object) (until time.Time, err error) {
 	caller, err := g.caller(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
 	key := grant{caller: caller, permission: permission, object: o}
-	sent := g.now()
-	if until, ok := g.grants.get(key, sent); ok {
+	if until, ok := g.grants.get(key, g.now()); ok {
 		return until, nil
 	}
-	if err := g.Require(ctx, permission, o, Fresh()); err != nil {
-		g.grants.forget(key)
-		return time.Time{}, err
-	}
-	until = sent.Add(g.maxAge)
-	g.grants.put(key, sent, until)
-	return until, nil
+	return g.rechecks.do(ctx, key, func(ctx context.Context) (time.Time, error) {
+		sent := g.now()
+		if until, ok := g.grants.get(key, sent); ok { // another one has just ended
+			return until, nil
+		}
+		if err := g.require(ctx, caller, permission, o, question{fresh: true}); err != nil {
+			g.grants.forget(key)
+			return time.Time{}, err
+		}
+		until := sent.Add(g.maxAge)
+		g.grants.put(key, sent, until)
+		return until, nil
+	})
 }
 
 // caller finds the caller, who must be of the guard's form; nothing else reaches the checker.
