@@ -25,6 +25,7 @@ type Limits struct {
 	CancelGrace    time.Duration // for a worker to end a cancelled turn before it is destroyed; default 10 s
 	ReconnectFor   time.Duration // to reach a worker again before it counts as lost; default 30 s
 	IdleWorker     time.Duration // that a worker stays for a follow-up turn; default 10 min
+	AbandonedAfter time.Duration // that a step is seen unfinished beside other engines before it is finished; default 15 s
 
 	InterruptDeadline time.Duration // for a person to decide, where the agent sets none; default 24 h
 }
@@ -43,6 +44,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.CancelGrace, 10*time.Second)
 	def(&l.ReconnectFor, 30*time.Second)
 	def(&l.IdleWorker, 10*time.Minute)
+	def(&l.AbandonedAfter, 15*time.Second)
 	def(&l.InterruptDeadline, 24*time.Hour)
 	return l
 }

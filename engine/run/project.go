@@ -56,6 +56,9 @@ func (x *execution) settle(ctx context.Context) error {
 		}
 	}
 	b, err := x.c.mutate(ctx, x.run.SessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
+		if b.Epoch != x.epoch { // before the binding forgets the run: nothing waits for a decision on what it asked
+			x.c.recordInterrupt(ctx, &session.Decided{Interrupt: id.OfInterrupt(x.run.ID), How: session.Cleared})
+		}
 		return session.Finish(b, x.lease, x.c.Boot, op)
 	})
 	switch {

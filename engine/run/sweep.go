@@ -14,11 +14,9 @@ import (
 
 const sweepPage = 200
 
-// Patience with what looks abandoned while its engine may be at work on it: it must be seen unchanged for so long.
-const (
-	ownPatience  = time.Second      // a lease of this engine that nobody drives
-	stepPatience = 15 * time.Second // an admission, a resume, a cancel between two of its writes
-)
+// ownPatience is how long a lease of this engine must be seen with nobody who drives it: between the taking of a lease and
+// the driving lie two steps.
+const ownPatience = time.Second
 
 // watch remembers since when something is seen unchanged. What a sweep does not see again is forgotten by it.
 type watch map[string]observation
@@ -116,9 +114,9 @@ type claim struct {
 	binding session.Binding
 }
 
-// abandoned says whether something has been seen unchanged for the patience.
-func (s *sweep) abandoned(key, version string, patience time.Duration) bool {
-	return s.c.seen.unchanged(key, version, s.now, patience) || s.hasty
+// abandoned says whether a step has been seen unfinished for so long that nobody can be at work on it.
+func (s *sweep) abandoned(key, version string) bool {
+	return s.c.seen.unchanged(key, version, s.now, s.c.Limits.AbandonedAfter) || s.hasty
 }
 
 // bindings claims what nobody drives.
@@ -232,7 +230,7 @@ func (s *sweep) unfinished(ctx context.Context) (decided []Run, err error) {
 		}
 		for _, r := range page {
 			after = r.ID
-			if s.driven[r.ID] || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev), stepPatience) {
+			if s.driven[r.ID] || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev)) {
 				continue
 			}
 			if r.Status == StatusAdmitting && r.Continues != nil { // its decision was accepted: it is taken, or refused for good

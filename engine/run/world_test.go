@@ -40,6 +40,8 @@ type world struct {
 	sessions session.Store
 	runs     run.Store
 	blobs    *blobs
+
+	peers *peers // nil: an engine knows of no other
 }
 
 func newWorld(t *testing.T) *world {
@@ -103,16 +105,25 @@ func (w *world) CheckAll(_ context.Context, cs []authz.Check) ([]bool, error) {
 type engine struct {
 	*run.Coordinator
 	*world
-	hub *event.Hub
+	hub  *event.Hub
+	boot string
 }
 
 func (w *world) boot(limits run.Limits) *engine {
 	hub := event.NewHub(event.HubOptions{Log: w.store, Poll: 50 * time.Millisecond})
-	c := run.New(run.Options{
+	boot := id.New(id.Boot)
+	o := run.Options{
 		Runs: w.runs, Blobs: w.blobs, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
-		Capabilities: w, Authz: w, Secret: w.secret, Boot: id.New(id.Boot), Limits: limits,
-	})
-	e := &engine{Coordinator: c, world: w, hub: hub}
+		Capabilities: w, Authz: w, Secret: w.secret, Boot: boot, Limits: limits,
+	}
+	if w.peers != nil {
+		o.Replicas = w.peers
+	}
+	c := run.New(o)
+	e := &engine{Coordinator: c, world: w, hub: hub, boot: boot}
+	if w.peers != nil {
+		w.peers.join(e)
+	}
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
