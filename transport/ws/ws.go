@@ -135,6 +135,10 @@ func NewServer(o Options) *Server {
 // Serve makes a socket of an upgrade request that has been admitted, and returns at once; known, where not nil, is who
 // the request itself says that calls. What the request held is let go.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor, known *Identity) {
+	if s.isDraining() {
+		s.o.Refuse(w, http.StatusServiceUnavailable, problem.New(problem.Capacity, reasonRestart).With("retryAfter", 1))
+		return
+	}
 	release, p := s.o.Take(authz.Caller{})
 	if p != nil {
 		s.o.Refuse(w, http.StatusServiceUnavailable, p)
@@ -154,9 +158,15 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, exec graphql.Grap
 	switch {
 	case conn.Subprotocol() != Subprotocol:
 		k.fail(CloseSubprotocol, "Subprotocol not acceptable")
-	case draining:
+	case draining: // it began meanwhile
 		k.fail(CloseRestart, reasonRestart)
 	}
+}
+
+func (s *Server) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
 }
 
 // Count is the number of open sockets.
