@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // Programs that a built engine consists of.
@@ -57,13 +58,13 @@ func FindBinaries(dir string) (Binaries, error) {
 	return b, nil
 }
 
-// Build builds the programs of this source tree into dir.
-func Build(ctx context.Context, dir string) (Binaries, error) {
+// Build builds the programs of this source tree into dir, with the build tags.
+func Build(ctx context.Context, dir string, tags ...string) (Binaries, error) {
 	root, err := sourceRoot()
 	if err != nil {
 		return Binaries{}, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/"+engineProgram, "./cmd/"+workerProgram)
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", strings.Join(tags, ","), "-o", dir+string(filepath.Separator), "./cmd/"+engineProgram, "./cmd/"+workerProgram)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -29,6 +29,7 @@ const (
 	orderIO      = "io"      // the disk fails to write the commit's first frame
 	orderFsync   = "fsync"   // the disk fails to sync the commit, and every later one
 	orderFull    = "full"    // there is no room, but the reserve's, for a time
+	orderLie     = "lie"     // write nothing and claim to have: what must never be, to prove those who look for it
 )
 
 // order is what the file holds.
@@ -38,7 +39,7 @@ type order struct {
 }
 
 // faults take an order at the beginning of a transaction. The file is removed when its order is taken: so the tester
-// sees that it was, and no order is taken twice. Only the committer calls begin, hold and answer.
+// sees that it was, and no order is taken twice. Only the committer calls begin, ending and answer.
 type faults struct {
 	path    string
 	disk    *faultdisk.Disk
@@ -102,18 +103,22 @@ func (f *faults) begin() error {
 		f.disk.FailCommit(true)
 	case orderFull:
 		f.full.Store(time.Now().Add(f.now.time()).UnixNano())
-	case orderHold, orderUnknown:
+	case orderHold, orderUnknown, orderLie:
 	default:
 		return fmt.Errorf("failed to take an order for a fault: %.32q is none", f.now.Kind)
 	}
 	return nil
 }
 
-// hold waits in the transaction.
-func (f *faults) hold() {
-	if f != nil && f.now.Kind == orderHold {
+// ending waits in the transaction, and gives the statement that ends it.
+func (f *faults) ending() string {
+	switch {
+	case f != nil && f.now.Kind == orderHold:
 		time.Sleep(f.now.time())
+	case f != nil && f.now.Kind == orderLie:
+		return rollbackGroup
 	}
+	return commitGroup
 }
 
 // answer is the error of a transaction that was committed.

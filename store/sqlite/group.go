@@ -94,8 +94,7 @@ func (c *committer) attempt(group []*write) ([]error, error) {
 			grown += int64(w.bytes) + frameBytes
 		}
 	}
-	c.disk.faults.hold()
-	if err := c.tx.exec1(commitGroup); err != nil {
+	if err := c.tx.exec1(c.disk.faults.ending()); err != nil {
 		return nil, c.rollback("commit", err)
 	}
 	c.grown(grown)

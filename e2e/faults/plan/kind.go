@@ -26,6 +26,7 @@ const (
 	StoreIO      Kind = "store-io"      // fails with an I/O error
 	StoreFsync   Kind = "store-fsync"   // fails at the sync, its frames in the file
 	StoreFull    Kind = "store-full"    // finds no room, as do all others for a time
+	StoreLie     Kind = "store-lie"     // writes nothing and says that it did; never drawn: it is there to prove the machine
 )
 
 // weights are how often a kind is drawn, out of their sum.
@@ -108,6 +109,6 @@ func (k Kind) Engine() bool {
 func (k Kind) Order() string {
 	return map[Kind]string{
 		StoreDelay: "delay", StoreHold: "hold", StoreRefuse: "refuse", StoreUnknown: "unknown",
-		StoreIO: "io", StoreFsync: "fsync", StoreFull: "full",
+		StoreIO: "io", StoreFsync: "fsync", StoreFull: "full", StoreLie: "lie",
 	}[k]
 }

@@ -2,7 +2,6 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,12 +15,6 @@ import (
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 	"github.com/harness-engine/harness-engine/e2e/faults/judge"
-)
-
-// Environment of the engines under test.
-const (
-	storeFaults  = "HARNESS_STORE_FAULTS" // store/sqlite, builds with the tag faults
-	workerRecord = "HARNESS_WORKER_RECORD"
 )
 
 // Times of a replica.
@@ -81,7 +74,7 @@ func (p *replica) begin(ctx context.Context) error {
 // live starts an engine and lets clients to it.
 func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	o := p.rig.o
-	env := append(p.rig.model.environment(), storeFaults+"="+p.orders, workerRecord+"="+filepath.Join(o.Folder, dirRecords))
+	env := append(p.rig.model.environment(), StoreFaults+"="+p.orders, WorkerRecord+"="+filepath.Join(o.Folder, dirRecords))
 	e, err := enginetest.Start(ctx, enginetest.Options{Binaries: o.Binaries, Data: p.rig.data, Args: o.Args, Env: env, Log: p.log})
 	if err != nil {
 		return nil, err
@@ -156,25 +149,9 @@ func (p *replica) signal(e *enginetest.Engine, s unix.Signal) {
 	_ = unix.Kill(e.PID(), s) // it may have ended by itself just now
 }
 
-// write gives the store its next fault.
-func (p *replica) write(kind string, d time.Duration) error {
-	raw, err := json.Marshal(struct {
-		Kind string `json:"kind"`
-		Ms   int64  `json:"ms"`
-	}{kind, d.Milliseconds()})
-	if err != nil {
-		return err
-	}
-	tmp := p.orders + ".new"
-	if err := errors.Join(os.WriteFile(tmp, raw, 0o600), os.Rename(tmp, p.orders)); err != nil {
-		return fmt.Errorf("failed to order a fault: %w", err)
-	}
-	return nil
-}
-
-// order is write, and waits until the order was taken. False where no transaction took it in time.
+// order gives the store its next fault, and waits until it was taken. False where no transaction took it in time.
 func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool, error) {
-	if err := p.write(kind, d); err != nil {
+	if err := Order(p.orders, kind, d); err != nil {
 		return false, err
 	}
 	deadline, idle := time.NewTimer(meetWithin), time.NewTimer(idleStore)
