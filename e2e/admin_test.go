@@ -1,0 +1,289 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/harness-engine/harness-engine/e2e/enginetest"
+)
+
+// admin runs an admin command on a data folder and returns what it printed.
+func admin(ctx context.Context, t *testing.T, data string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, programs(t).Engine, append(append([]string{"admin"}, args...), "--data", data)...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("admin %s: %w\n%s%s", strings.Join(args, " "), err, out, complaint.String())
+	}
+	return string(out), err
+}
+
+// wantAdmin is admin that must succeed and print the text.
+func wantAdmin(ctx context.Context, t *testing.T, data, text string, args ...string) string {
+	t.Helper()
+	out, err := admin(ctx, t, data, args...)
+	if err != nil || !strings.Contains(out, text) {
+		t.Fatalf("admin %v: %q, %v; want %q", args, out, err, text)
+	}
+	return out
+}
+
+// wantClean verifies a data folder.
+func wantClean(ctx context.Context, t *testing.T, data string) {
+	t.Helper()
+	wantAdmin(ctx, t, data, " 0 findings", "verify", "--pause", "4s", "--quiet")
+}
+
+const expiryQuery = `query($id: ID!, $after: Int!, $epoch: ID) { run(id: $id) {
+  status logEpoch expiredThrough lastSequence generation output { text } events(after: $after, logEpoch: $epoch) { through }
+} }`
+
+const expirySubscription = `subscription($id: ID!, $after: Int!, $epoch: ID) { runEvents(runId: $id, after: $after, logEpoch: $epoch) { through } }`
+
+type expiry struct {
+	Run struct {
+		Status         string `json:"status"`
+		LogEpoch       string `json:"logEpoch"`
+		ExpiredThrough int64  `json:"expiredThrough"`
+		LastSequence   int64  `json:"lastSequence"`
+		Output         []struct {
+			Text string `json:"text"`
+		} `json:"output"`
+	} `json:"run"`
+}
+
+// expiryOf reads a run without its events.
+func expiryOf(ctx context.Context, t *testing.T, c *enginetest.Client, runID string) expiry {
+	t.Helper()
+	var e expiry
+	if err := c.Do(ctx, `query($id: ID!) { run(id: $id) { status logEpoch expiredThrough lastSequence output { text } } }`, enginetest.Variables{"id": runID}, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// wantExpired asks for events by query and by subscription, and wants CURSOR_EXPIRED of both. A run that was read a moment
+// ago is shown from memory for a moment more.
+func wantExpired(ctx context.Context, t *testing.T, c *enginetest.Client, vars enginetest.Variables) {
+	t.Helper()
+	if err := c.Do(ctx, expiryQuery, vars, &expiry{}); enginetest.Code(err) != "CURSOR_EXPIRED" {
+		t.Fatalf("query of %v: %v, want CURSOR_EXPIRED", vars, err)
+	}
+	s, err := c.Dial(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for {
+		op, err := s.Subscribe(expirySubscription, vars)
+		if err == nil {
+			_, err = op.Next(ctx, &struct{}{})
+		}
+		if enginetest.Code(err) == "CURSOR_EXPIRED" {
+			return
+		}
+		if err != nil {
+			t.Fatalf("subscription of %v: %v, want CURSOR_EXPIRED", vars, err)
+		}
+		if err := op.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // bounded by ctx
+	}
+}
+
+// TestExpiredRun takes the log of a run away while the engine is at work: its readers are told so, and what its document
+// and its conversation show stays.
+func TestExpiredRun(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	r, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("remember me")))
+	last := enginetest.Last(events).Sequence
+
+	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.Count(60, 50*time.Millisecond)))
+	if out, err := admin(ctx, t, engine.Data(), "expire-run", live.ID); err == nil || !strings.Contains(err.Error(), "has not ended") {
+		t.Fatalf("a run that is at work expired: %q, %v", out, err)
+	}
+	for range 2 { // it may be repeated
+		wantAdmin(ctx, t, engine.Data(), fmt.Sprintf("events 1 to %d", last), "expire-run", r.ID)
+	}
+	wantExpired(ctx, t, c, enginetest.Variables{"id": r.ID, "after": 0})
+	wantExpired(ctx, t, c, enginetest.Variables{"id": r.ID, "after": last - 1})
+	rest, err := c.Follow(ctx, r.ID, last)
+	if err != nil || len(rest) != 0 {
+		t.Fatalf("at the end of the log: %v, %v, want completion", rest, err)
+	}
+	e := expiryOf(ctx, t, c, r.ID)
+	if e.Run.Status != "FINISHED" || e.Run.ExpiredThrough != last || e.Run.LastSequence != last || len(e.Run.Output) != 1 || e.Run.Output[0].Text != "remember me" {
+		t.Fatalf("the run shows %+v", e)
+	}
+	said, err := c.Entries(ctx, r.SessionID, 10)
+	if err != nil || len(said) != 2 || said[1].Text != "remember me" {
+		t.Fatalf("the transcript shows %+v, %v", said, err)
+	}
+	_, events = complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
+	wantFinished(t, events)
+	wantClean(ctx, t, engine.Data())
+}
+
+// TestRetention lets the engine take logs away by itself.
+func TestRetention(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngineWith(t, enginetest.Options{Args: []string{"--retain", "1s"}})
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	r, _ := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("hello")))
+	for {
+		if e := expiryOf(ctx, t, c, r.ID); e.Run.ExpiredThrough > 0 {
+			break
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("the run's log is still there")
+		}
+	}
+	wantExpired(ctx, t, c, enginetest.Variables{"id": r.ID, "after": 0})
+	wantClean(ctx, t, engine.Data())
+}
+
+// TestBackup copies a store while runs are at work, makes another data folder of it, and goes on there: everything is
+// there, cursors of the original are known as such, and agents may be used though nobody stated so to a new OpenFGA store.
+func TestBackup(t *testing.T) {
+	ctx := bounded(t)
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	done, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("before the backup")))
+	attached := put(t, c, "note.txt", "text/plain", []byte("attached"))
+	if attached.Status >= 300 {
+		t.Fatalf("upload: %+v", attached)
+	}
+	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.Count(100, 50*time.Millisecond)))
+	seen := beforeKill(ctx, t, c, live.ID, 0, 5)
+
+	folder := t.TempDir()
+	kept := filepath.Join(folder, "backup")
+	wantAdmin(ctx, t, engine.Data(), " 0 findings", "backup", kept)
+	if out, err := admin(ctx, t, engine.Data(), "backup", kept); err == nil {
+		t.Fatalf("a backup went over another: %q", out)
+	}
+	if out, err := admin(ctx, t, engine.Data(), "restore", kept); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Fatalf("a restore went into the folder of a running engine: %q, %v", out, err)
+	}
+	wantClean(ctx, t, engine.Data())
+	old := expiryOf(ctx, t, c, done.ID).Run.LogEpoch
+	rest, err := c.Follow(ctx, live.ID, enginetest.Last(seen).Sequence) // what the backup has not
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := append(seen, rest...)
+	if err := engine.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, fresh := range []bool{false, true} {
+		data, err := os.MkdirTemp("", "harness-e2e-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(data) })
+		wantAdmin(ctx, t, data, " 0 findings", "restore", kept)
+		if fresh {
+			for _, name := range []string{"openfga.sqlite", "openfga.sqlite-wal", "openfga.sqlite-shm"} {
+				if err := os.Remove(filepath.Join(data, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+		}
+		again, err := enginetest.Start(ctx, enginetest.Options{Binaries: programs(t), Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = again.Cleanup() })
+		d := clientOf(t, again)
+		e := expiryOf(ctx, t, d, done.ID)
+		if e.Run.LogEpoch == old || e.Run.LogEpoch == "" {
+			t.Fatalf("the restored store has the incarnation %q of the original", e.Run.LogEpoch)
+		}
+		wantReplays(ctx, t, d, done.ID, events)
+		// The client has read more of the live run than there is here: it would wait for ever, or read something else.
+		wantExpired(ctx, t, d, enginetest.Variables{"id": live.ID, "after": enginetest.Last(whole).Sequence, "epoch": old})
+		wantExpired(ctx, t, d, enginetest.Variables{"id": done.ID, "after": 0, "epoch": old})
+		if err := d.Do(ctx, expiryQuery, enginetest.Variables{"id": done.ID, "after": 0, "epoch": e.Run.LogEpoch}, &expiry{}); err != nil {
+			t.Fatal(err)
+		}
+		ended, err := d.Follow(ctx, live.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := enginetest.Last(ended); last.Type != enginetest.RunFailed || len(ended) >= len(whole) {
+			t.Fatalf("the run that was at work ended with %s after %d events", last, len(ended))
+		}
+		_, next := complete(ctx, t, d, agent.ID, "talk", enginetest.Script(enginetest.Say("after the restore")))
+		wantFinished(t, next)
+		wantClean(ctx, t, data)
+		if err := again.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged(ctx, t, kept)
+}
+
+// damaged restores a backup that has been damaged in each way.
+func damaged(ctx context.Context, t *testing.T, kept string) {
+	t.Helper()
+	var m struct {
+		Format int `json:"format"`
+		Files  []struct {
+			Path string `json:"path"`
+		} `json:"files"`
+	}
+	manifest := filepath.Join(kept, "manifest.json")
+	raw, err := os.ReadFile(manifest)
+	if err != nil || json.Unmarshal(raw, &m) != nil || len(m.Files) < 4 {
+		t.Fatalf("manifest: %s, %v", raw, err)
+	}
+	refused := func(why, path string, change func(raw []byte) []byte) {
+		t.Helper()
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, change(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(t.TempDir(), "data")
+		if out, err := admin(ctx, t, target, "restore", kept); err == nil || !strings.Contains(err.Error(), why) {
+			t.Fatalf("restored: %q, %v; want %q", out, err, why)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(target)); len(left) > 1 { // the empty target may be there
+			t.Fatalf("a refused restore leaves %v", left)
+		}
+		if err := os.WriteFile(path, before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range m.Files {
+		refused("is not what the manifest says", filepath.Join(kept, f.Path), func(raw []byte) []byte {
+			changed := append([]byte(nil), raw...)
+			changed[len(changed)/2] ^= 1
+			return changed
+		})
+	}
+	refused("format", manifest, func(raw []byte) []byte { return []byte(strings.Replace(string(raw), `"format": 1`, `"format": 2`, 1)) })
+	refused("cannot be decoded", manifest, func(raw []byte) []byte { return raw[:len(raw)/2] })
+	refused("is missing", manifest, func(raw []byte) []byte { return []byte(strings.Replace(string(raw), `"blobs/`, `"blobs-/`, 1)) })
+}
