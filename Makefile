@@ -25,6 +25,9 @@ worker/node-claude/node_modules/.package-lock.json: worker/node-claude/package-l
 e2e/conformance/node_modules/.package-lock.json: e2e/conformance/package-lock.json
 	cd e2e/conformance && npm ci --no-audit --no-fund --loglevel=error
 
+e2e/browser/node_modules/.package-lock.json: e2e/browser/package-lock.json
+	cd e2e/browser && npm ci --no-audit --no-fund --loglevel=error
+
 transport/playground/node_modules/.package-lock.json: transport/playground/package-lock.json
 	cd transport/playground && npm ci --no-audit --no-fund --loglevel=error
 
@@ -38,6 +41,9 @@ check-tools:
 
 .PHONY: node
 node: check-tools worker/node/node_modules/.package-lock.json worker/node-claude/node_modules/.package-lock.json transport/playground/dist/index.html ## Install the Node parts
+
+.PHONY: node-tests
+node-tests: check-tools e2e/browser/node_modules/.package-lock.json e2e/conformance/node_modules/.package-lock.json ## Install what only tests need
 
 .PHONY: build
 build: node ## Build bin/harness-engine and bin/harness-worker
@@ -55,9 +61,8 @@ run: build ## Start the engine with its data in ./data and print the playground'
 	bin/harness-engine serve --dev --addr $(ADDR) --data $(DATA)/dev
 
 .PHONY: test
-test: build ## Run every test (about ten minutes on two cores)
-	go test -timeout 30m ./...
-	cd worker/node && npm test --silent
+test: build ## Run every test, the units with the race detector where there is a C compiler (about ten minutes on two cores)
+	build/test.sh
 
 .PHONY: race
 race: build ## Run the Go tests under the race detector (needs a C compiler); not e2e, which runs built programs
@@ -78,8 +83,8 @@ faults: node ## Cause N faults (default 100) drawn from SEED, and prove that not
 	go run ./e2e/faults -bin bin/faults -n $${N:-100} -seed $${SEED:-0}
 
 .PHONY: fuzz
-fuzz: ## Fuzz each parser for FUZZTIME (default 60s)
-	build/fuzz.sh $${FUZZTIME:-60s}
+fuzz: ## Fuzz each parser for FUZZTIME (default 60s), those of frames for FRAMETIME (default the same)
+	build/fuzz.sh $(or $(FUZZTIME),60s) $(FRAMETIME)
 
 # --- what a contributor needs -----------------------------------------------------------------------------------
 
