@@ -66,7 +66,15 @@ fuzz() {
     if grep -q 'context deadline exceeded' "$log" && ! grep -qE 'Failing input|panic:' "$log"; then
       echo "fuzz: $folder $name ran out of time without a crash"
     else
-      { echo "fuzz: $folder $name FAILED"; cat "$log"; } >&2
+      {
+        echo "fuzz: $folder $name FAILED"
+        cat "$log"
+        # A machine that is gone tomorrow leaves no file: the input is shown, too.
+        grep -oE 'testdata/fuzz/[^[:space:]]+' "$log" | sort -u | while read -r input; do
+          echo "--- $folder/$input"
+          head -c 65536 "$folder/$input"
+        done
+      } >&2
       echo "$folder $name" >>"$work/failed"
       return
     fi
