@@ -94,7 +94,7 @@ func (v *verifier) compare(s *seen, r run.Run, l logView, b *session.Binding) er
 		if err := v.compareProjection(s, r, l); err != nil {
 			return err
 		}
-	case l.terminal.Data != nil && active:
+	case l.terminal.Data != nil && (active || r.Status == run.StatusQueued): // settled last, or cancelled while it waited
 		s.unsettle(at(Projection, "its log has ended, its document says %s", r.Status))
 	case l.terminal.Data != nil:
 		f := at(Projection, "its log has ended, its document says %s", r.Status)
@@ -103,8 +103,13 @@ func (v *verifier) compare(s *seen, r run.Run, l logView, b *session.Binding) er
 	case l.last > 0 && r.Status == run.StatusQueued && active:
 		s.unsettle(at(Projection, "its log has begun, its document says %s", r.Status))
 	case r.Status == run.StatusQueued || r.Status == run.StatusRunning:
-		if b != nil && !active && b.Queued(r.ID) < 0 {
-			s.find(at(RunUnheld, "it is %s, and its session neither runs nor queues it", r.Status))
+		f := at(RunUnheld, "it is %s, and its session neither runs nor queues it", r.Status)
+		switch {
+		case b == nil || active || b.Queued(r.ID) >= 0:
+		case l.last == 0: // dropped from the queue, and its end is not logged yet
+			s.unsettle(f)
+		default:
+			s.find(f)
 		}
 	}
 	if b != nil && r.Ord >= b.NextOrd {
