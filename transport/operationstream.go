@@ -41,7 +41,7 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 			errs = o.errorsOf(ctx, err)
 		case ok:
 			defer feed.Close()
-			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor, "next", item.Payload) })
+			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor, "next", oneLine(item.Payload)) })
 			o.end(ctx, out, err)
 			return
 		case after != "":
