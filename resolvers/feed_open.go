@@ -23,7 +23,7 @@ import (
 // that of the feed.
 func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after string) (f Feed, ok bool, err error) {
 	root, err := encode.Field(op)
-	if err != nil || root.Name == encode.SessionEvents {
+	if err != nil {
 		return nil, false, nil //nolint:nilerr // it is another operation
 	}
 	args, known := feedArguments(root.Field, op.Variables)

@@ -1,7 +1,55 @@
 package resolvers
 
-import "context"
+import (
+	"context"
+	"strconv"
 
-func (r *Root) sessionSource(context.Context, feedArgs, *form, string) (source, error) {
-	panic("not reached")
+	"github.com/harness-engine/harness-engine/engine/run"
+	"github.com/harness-engine/harness-engine/resolvers/encode"
+)
+
+// sessionSource gives the events of a session's runs.
+type sessionSource struct {
+	frames  *frames
+	form    *form
+	session string
+	reader  *run.SessionReader
+	limit   int
+}
+
+// sessionSource opens one behind the argument's cursor, or behind after where that is not empty.
+func (r *Root) sessionSource(ctx context.Context, args feedArgs, form *form, after string) (source, error) {
+	given := args.cursor
+	if after != "" {
+		given = &after
+	}
+	cursor, err := r.sessionCursor(ctx, args.id, given)
+	if err != nil {
+		return nil, err
+	}
+	return &sessionSource{
+		frames: r.frames, form: form, session: args.id, reader: r.Feed.Subscribe(args.id, cursor), limit: r.Limits.BatchEvents,
+	}, nil
+}
+
+func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
+	span, ok, err := s.reader.PollSpan(ctx, s.limit)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	f, err := s.frames.get(spanKey(span.Span, span.CaughtUp, s.form), func() (Item, error) {
+		cursor := encodeSessionCursor(s.session, span.Cursor())
+		payload, err := encodeSpan(span.Span, s.form, encode.Batch{
+			CaughtUp: span.CaughtUp, Ord: span.Ord, Epoch: span.Epoch, Cursor: cursor,
+		})
+		return Item{Payload: payload, Cursor: cursor}, err
+	})
+	return f, err == nil, err
+}
+
+func (s *sessionSource) notify(f func()) { s.reader.Notify(f) }
+func (s *sessionSource) close()          { s.reader.Close() }
+
+func encodeSessionCursor(sessionID string, c run.SessionCursor) string {
+	return encodeCursor(sessionFeed, sessionID, strconv.FormatInt(c.Ord, 10), strconv.FormatInt(c.Sequence, 10))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -37,7 +36,7 @@ func (s subscriptions) SessionEvents(ctx context.Context, sessionID string, afte
 		events, err := eventModels(d.Events)
 		return &model.SessionEventBatch{
 			RunID: d.RunID, Ord: d.Ord, Epoch: d.Epoch, Events: events, CaughtUp: d.CaughtUp,
-			Through: encodeCursor(sessionFeed, sessionID, strconv.FormatInt(d.Through.Ord, 10), strconv.FormatInt(d.Through.Sequence, 10)),
+			Through: encodeSessionCursor(sessionID, d.Through),
 		}, err
 	}, nil), nil
 }

@@ -42,7 +42,7 @@ type Changes struct {
 	work  sync.WaitGroup // pollers
 
 	mu      sync.Mutex
-	watches map[string]map[chan struct{}]struct{} // by session
+	watches map[string]map[*func()]struct{} // by session
 	owners  map[owner]*roll
 }
 
@@ -78,7 +78,7 @@ func NewChanges(o ChangesOptions) *Changes {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	life, cancel := context.WithCancel(context.Background())
-	return &Changes{o: o, life: life, close: cancel, watches: map[string]map[chan struct{}]struct{}{}, owners: map[owner]*roll{}}
+	return &Changes{o: o, life: life, close: cancel, watches: map[string]map[*func()]struct{}{}, owners: map[owner]*roll{}}
 }
 
 // Close ends every subscription with ErrChangesClosed and waits for the goroutines.
@@ -94,11 +94,8 @@ func (c *Changes) Close() {
 func (c *Changes) Publish(b Binding) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for wake := range c.watches[b.ID] {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+	for f := range c.watches[b.ID] {
+		(*f)()
 	}
 	if r := c.owners[owner{b.Key.Environment, b.Key.Subject}]; r != nil {
 		r.note(b, c.o.MaxSessions, true)
@@ -112,20 +109,19 @@ func (c *Changes) Watching() bool {
 	return len(c.watches) > 0 || len(c.owners) > 0
 }
 
-// Watch gives a channel that has a value after each change of the conversation that is published from now on, several
-// being one. Register, then read the conversation, then wait, and also poll. release ends it.
-func (c *Changes) Watch(sessionID string) (changed <-chan struct{}, release func()) {
-	wake := make(chan struct{}, 1)
+// Watch calls f after each change of the conversation that is published from now on. f must not block, nor call the
+// Changes. Register, then read the conversation, then wait, and also poll. release ends it; a call may still be under way.
+func (c *Changes) Watch(sessionID string, f func()) (release func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watches[sessionID] == nil {
-		c.watches[sessionID] = map[chan struct{}]struct{}{}
+		c.watches[sessionID] = map[*func()]struct{}{}
 	}
-	c.watches[sessionID][wake] = struct{}{}
-	return wake, func() {
+	c.watches[sessionID][&f] = struct{}{}
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.watches[sessionID], wake)
+		delete(c.watches[sessionID], &f)
 		if len(c.watches[sessionID]) == 0 {
 			delete(c.watches, sessionID)
 		}
