@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/transport"
 )
 
@@ -380,5 +381,60 @@ func TestRunEventsOverPlainHTTPEndWithThePermission(t *testing.T) {
 	rest := s.rest()
 	if len(rest) != 1 || rest[0].name != "problem" || rest[0].json(t)["code"] != "FORBIDDEN" {
 		t.Errorf("%+v", rest)
+	}
+}
+
+// expire takes the run's events up to a sequence, as retention does.
+func (l *log) expire(through, last int64) {
+	l.w.t.Helper()
+	r, err := l.w.spy.Store.Run(l.w.ctx, l.id)
+	if err == nil {
+		r.Rev++
+		r.Status, r.LastSequence, r.ExpiredThrough = run.StatusFinished, last, through
+		err = l.w.spy.Store.UpdateRun(l.w.ctx, r)
+	}
+	if err != nil {
+		l.w.t.Fatal(err)
+	}
+}
+
+// What has expired is an error that says where to go on and what became of the run; what is left is read as ever.
+func TestExpiredCursors(t *testing.T) {
+	w := newWorld(t, option{})
+	l := w.log("alice", w.agent("alice", "helper"))
+	l.text(5)
+	l.finish()
+	l.expire(4, 9)
+	path := "/v1/runs/" + l.id + "/events"
+	got := w.raw("alice", http.MethodGet, path+"?after=3", nil, "")
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(got.body), &doc); err != nil {
+		t.Fatalf("%+v", got)
+	}
+	if got.status != 410 || doc["code"] != "CURSOR_EXPIRED" || doc["firstAvailable"] != 5.0 || doc["runStatus"] != "FINISHED" || doc["lastSequence"] != 9.0 || doc["status"] != 410.0 {
+		t.Errorf("by plain HTTP: %+v", got)
+	}
+	if got := w.open("alice", http.MethodGet, path+"?after=4", nil, "").rest(); len(got) != 5 || got[0].id != "5" {
+		t.Errorf("what is left: %+v", got)
+	}
+	if got := w.raw("bob", http.MethodGet, path, nil, ""); got.status != 404 {
+		t.Errorf("a stranger: %+v", got)
+	}
+	ask := func(after int) []message {
+		return w.open("alice", http.MethodPost, "/graphql", nil, document(fmt.Sprintf(`subscription { runEvents(runId: %q, after: %d) { events { sequence } } }`, l.id, after))).rest()
+	}
+	messages := ask(0)
+	if len(messages) != 2 || messages[0].name != "next" || messages[0].id != "" || messages[1].name != "complete" {
+		t.Fatalf("by GraphQL: %+v", messages)
+	}
+	var answer reply
+	if err := json.Unmarshal([]byte(messages[0].data), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if e := answer.Errors; len(e) != 1 || answer.code() != "CURSOR_EXPIRED" || e[0].Extensions["firstAvailable"] != 5.0 || e[0].Extensions["status"] != "FINISHED" {
+		t.Errorf("by GraphQL: %s", messages[0].data)
+	}
+	if got := fmt.Sprint(sequencesOf(t, ask(4))); got != upTo(5, 9) {
+		t.Errorf("what is left, by GraphQL: %s", got)
 	}
 }
