@@ -5173,8 +5173,8 @@ input StartRunInput {
   "What the person says."
   message: MessageInput!
   """
-  1 to 128 printable characters. For as long as the run is kept, at least 24 hours, the same key and request give the same run, and another request under the
-  key is IdempotencyConflict.
+  1 to 128 printable characters. Until 24 hours after the run's end the same key and request give the same run, and another
+  request under the key is IdempotencyConflict.
   """
   idempotencyKey: String
   "What happens while another run of the conversation is active."

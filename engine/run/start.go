@@ -17,7 +17,7 @@ import (
 const admissionTimeout = 30 * time.Second
 
 // Start admits a run and answers when it is queued; the run goes on by itself. The same idempotency key and request
-// give the same run for as long as that run is kept, also when they come at once; another request under the key is
+// give the same run until 24 hours after its end, also when they come at once; another request under the key is
 // IDEMPOTENCY_CONFLICT. Other refusals: BAD_USER_INPUT with the field, NOT_FOUND, HARNESS_*, SESSION_BUSY (with
 // activeRunId), CAPACITY (with retryAfter, seconds), CAPABILITY_UNSUPPORTED where the harness cannot take an attachment.
 func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) {
@@ -33,13 +33,12 @@ func (c *Coordinator) Start(ctx context.Context, req StartRequest) (Run, error) 
 		CreatedAt: c.now(),
 	}
 	if req.IdempotencyKey != "" {
-		r.ID = id.Keyed(id.Run, c.Secret, "start", r.Environment, r.Subject, r.AgentID, req.IdempotencyKey)
-		found, err := c.Runs.Run(ctx, r.ID)
-		switch {
-		case err == nil && found.Status != StatusAdmitting:
+		found, taken, err := c.keyed(ctx, &r)
+		if err != nil {
+			return Run{}, err
+		}
+		if taken && found.Status != StatusAdmitting {
 			return c.repeated(ctx, found, r)
-		case err != nil && !errors.Is(err, ErrNotFound):
-			return Run{}, fmt.Errorf("failed to read run %s: %w", r.ID, err)
 		}
 	}
 	if err := c.room(); err != nil {

@@ -1162,8 +1162,8 @@ type StartRunInput struct {
 	ConversationID *string `json:"conversationId"`
 	// What the person says.
 	Message MessageInput `json:"message"`
-	// 1 to 128 printable characters. For as long as the run is kept, at least 24 hours, the same key and request give the same run, and another request under the
-	// key is IdempotencyConflict.
+	// 1 to 128 printable characters. Until 24 hours after the run's end the same key and request give the same run, and another
+	// request under the key is IdempotencyConflict.
 	IdempotencyKey *string `json:"idempotencyKey"`
 	// What happens while another run of the conversation is active.
 	BusyPolicy BusyPolicy `json:"busyPolicy"`
