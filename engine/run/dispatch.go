@@ -71,20 +71,27 @@ func (x *execution) files(ctx context.Context) ([]harness.File, error) {
 	return out, nil
 }
 
-// recheck asks again what may have changed while nobody drove the run. It returns the terminal of a refused run.
-func (x *execution) recheck(ctx context.Context) *event.RunError {
+// recheck asks again what may have changed while nobody drove the run. It returns the terminal of a refused run. No answer is
+// no refusal: it is asked for until Limits.ReconnectFor is over.
+func (x *execution) recheck(ctx context.Context) (*event.RunError, error) {
 	allowed, err := x.mayUse(ctx)
+	for until := x.c.Now().Add(x.c.Limits.ReconnectFor); err != nil && x.c.Now().Before(until); allowed, err = x.mayUse(ctx) {
+		x.log.Warn("authorization gave no answer, asking again", "error", err)
+		if err := wait(ctx, storePause); err != nil {
+			return nil, err
+		}
+	}
 	if err != nil || !allowed {
 		e := x.failure(codeNotAllowed, "the agent may not be used any more", event.CategoryAuthorization)
 		e.Retryable = err != nil
-		return &e
+		return &e, nil
 	}
 	if err := x.c.Harnesses.Ready(ctx, x.run.Harness); err != nil {
 		e := x.failure(codeHarness, "the harness is not available any more", event.CategoryUnavailable)
 		e.Retryable = true
-		return &e
+		return &e, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // wait pauses, or returns the cause of ctx's end.

@@ -200,7 +200,11 @@ func (x *execution) begin(ctx context.Context, w *event.Writer) (harness.Runtime
 		return nil, x.stillborn(ctx, w, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: x.untouched()})
 	}
 	if x.recovered {
-		if refused := x.recheck(ctx); refused != nil {
+		refused, err := x.recheck(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if refused != nil {
 			return nil, x.stillborn(ctx, w, *refused)
 		}
 	}

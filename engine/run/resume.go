@@ -78,8 +78,16 @@ func (c *Coordinator) Resume(ctx context.Context, req ResumeRequest) (ResumeResu
 	case !errors.Is(err, ErrNotFound):
 		return ResumeResult{}, fmt.Errorf("failed to read run %s: %w", next.ID, err)
 	default:
-		if err := c.resumable(ctx, r, req); err != nil {
-			return ResumeResult{}, err
+		if refused := c.resumable(ctx, r, req); refused != nil {
+			// The same decision may have been taken since we looked, here or by another engine.
+			found, err := c.Runs.Run(ctx, next.ID)
+			if err != nil || found.RequestDigest != digest {
+				return ResumeResult{}, refused
+			}
+			if found.Status != StatusAdmitting {
+				return c.resumed(ctx, found, digest)
+			}
+			next = found
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admissionTimeout)

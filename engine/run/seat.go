@@ -135,10 +135,21 @@ func (x *execution) binding() harness.Binding {
 	return b
 }
 
+// replaceWorker raises the worker generation. A store that refuses, and wrote nothing, is asked again until ctx ends: it is no
+// reason to end a run that has not begun.
 func (x *execution) replaceWorker(ctx context.Context) error {
-	return x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Replace(b, x.lease, func(gen int64) string {
-			return x.c.Workers.Reserve(harness.Binding{SessionID: b.ID, Epoch: x.epoch, SandboxGen: gen})
-		}, op)
-	})
+	for {
+		err := x.mutate(ctx, func(b session.Binding, op session.Op) (session.Binding, error) {
+			return session.Replace(b, x.lease, func(gen int64) string {
+				return x.c.Workers.Reserve(harness.Binding{SessionID: b.ID, Epoch: x.epoch, SandboxGen: gen})
+			}, op)
+		})
+		if err == nil || final(err) {
+			return err
+		}
+		x.log.Warn("worker generation not raised, trying again", "error", err)
+		if wait(ctx, storePause) != nil {
+			return err
+		}
+	}
 }

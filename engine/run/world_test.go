@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,7 @@ type world struct {
 	secret  []byte
 	ready   error // what the catalog says of the harness
 	allowed bool
+	mute    atomic.Int64 // how many checks get no answer from now on
 
 	// The store, unless a test puts something before it.
 	log      event.Log
@@ -95,7 +97,12 @@ func (w *world) DefaultModel(string) harness.ModelRef { return harness.ModelRef{
 
 func (w *world) Mint(harness.Binding, string, time.Time) (string, error) { return "capability", nil }
 
-func (w *world) Check(context.Context, authz.Check) (bool, error) { return w.allowed, nil }
+func (w *world) Check(context.Context, authz.Check) (bool, error) {
+	if w.mute.Add(-1) >= 0 {
+		return false, errors.New("no answer")
+	}
+	return w.allowed, nil
+}
 
 func (w *world) CheckAll(_ context.Context, cs []authz.Check) ([]bool, error) {
 	return make([]bool, len(cs)), nil
