@@ -38,17 +38,17 @@ func thousands(n int) string {
 	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }
 
-// The loads keep every server below what it can do, at about 5,000 deliveries a second: then each event is a frame of
+// The loads keep every server below what it can do, at about 10,000 deliveries a second: then each event is a frame of
 // its own, and what differs is the work for it. Unpaced, a server may put many events into one frame.
 var (
 	usualShapes = []shape{
-		{1, 1, 300, 10 * time.Millisecond}, {1, 100, 150, 20 * time.Millisecond},
-		{1, 1000, 20, 200 * time.Millisecond}, {1, 5000, 6, time.Second},
-		{100, 100, 30, 100 * time.Millisecond}, {100, 1000, 20, 200 * time.Millisecond}, {100, 5000, 6, time.Second},
+		{1, 1, 300, 10 * time.Millisecond}, {1, 100, 300, 10 * time.Millisecond},
+		{1, 1000, 40, 100 * time.Millisecond}, {1, 5000, 10, 500 * time.Millisecond},
+		{100, 100, 30, 100 * time.Millisecond}, {100, 1000, 40, 100 * time.Millisecond}, {100, 5000, 10, 500 * time.Millisecond},
 		{1, 100, 1500, 0},
 	}
 	quickShapes = []shape{
-		{1, 1, 50, 10 * time.Millisecond}, {1, 100, 50, 20 * time.Millisecond},
+		{1, 1, 50, 10 * time.Millisecond}, {1, 100, 100, 10 * time.Millisecond},
 		{10, 100, 25, 40 * time.Millisecond}, {1, 100, 500, 0},
 	}
 )
@@ -57,7 +57,11 @@ var (
 const word = "considering "
 
 // fanPause is before and after what is measured: long enough for the slowest server to have written all before it.
-const fanPause = 1500 * time.Millisecond
+// An engine needs more of it before all of many runs are at work, one after the other.
+const (
+	fanPause   = 1500 * time.Millisecond
+	startPause = 100 * time.Millisecond // for each run of an engine
+)
 
 // measureTimeout bounds one measurement of one server.
 const measureTimeout = 3 * time.Minute

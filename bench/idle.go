@@ -12,13 +12,23 @@ import (
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
 
+// warmSockets are opened and closed before anything is measured.
+const warmSockets = 10
+
+// idleFor is how long the processor time of idle subscribers is measured: rechecks come every few seconds.
+const idleFor = 10 * time.Second
+
 // manyPerSocket is how many further subscriptions one socket gets.
 const manyPerSocket = 90
 
 // measureIdle measures what subscribers cost that nothing happens for, in the engine's process alone: a socket with one
 // subscription each, then many subscriptions on a few sockets.
 func measureIdle(ctx context.Context, r rig) (_ []Result, err error) {
-	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "idle")})
+	look, err := newProfiler(r.data)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "idle"), Args: look.args()})
 	if err != nil {
 		return nil, err
 	}
@@ -28,62 +38,119 @@ func measureIdle(ctx context.Context, r rig) (_ []Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, start(ctx)) }()
-	variables := `{"run":"` + ids[0] + `"}`
-	measure := func(sockets, each int) (bytes float64, back float64, err error) {
-		all := make([]string, each)
-		for i := range all {
-			all[i] = variables
-		}
-		before, err := steady(ctx, engine.pid())
-		if err != nil {
-			return 0, 0, err
-		}
-		w, err := swarm.Open(ctx, swarm.Options{Addr: engine.addr(), Token: engine.token(), Query: swarm.Query, Sockets: sockets,
-			Variables: func(int) []string { return all }})
-		if err != nil {
-			return 0, 0, err
-		}
-		defer w.Close()
-		open, err := steady(ctx, engine.pid())
-		if err != nil {
-			return 0, 0, err
-		}
-		if c := w.Count(); c.Gone > 0 || c.Completed > 0 {
-			return 0, 0, fmt.Errorf("the idle subscribers did not stay: %+v", c)
-		}
-		w.Close()
-		after, err := steady(ctx, engine.pid())
-		return float64(open - before), float64(after - before), err
+	b := &idleBench{engine: engine, look: look, variables: `{"run":"` + ids[0] + `"}`}
+
+	// What the first connections build is no subscriber's.
+	if _, err := b.measure(ctx, warmSockets, 1); err != nil {
+		return nil, err
 	}
-	one := &pairs{name: fmt.Sprintf("idle socket with one subscription, of %s", thousands(r.idle)), unit: "KB", goal: atMost(32),
-		note: "what the engine's own memory in RAM grows by (private pages), once it no longer changes; the kernel's socket buffers are not in it"}
-	more := &pairs{name: fmt.Sprintf("further idle subscription on an open socket, %d each", manyPerSocket), unit: "KB", goal: atMost(8), note: one.note}
-	left := &pairs{name: "left behind by each socket that was cut", unit: "KB",
-		note: "of the figure above, what was still there afterwards: the heap keeps room for the next; a second opening needs no more"}
-	again := &pairs{name: "the same sockets opened again", unit: "KB", note: "what the engine's memory grows by beyond the first time"}
 	sockets := max(r.idle/(manyPerSocket+1), 1)
-	// Warm: what a first connection builds is no subscriber's.
-	if _, _, err := measure(10, 1); err != nil {
-		return nil, err
-	}
-	many, _, err := measure(sockets, manyPerSocket+1)
+	many, err := b.measure(ctx, sockets, manyPerSocket+1)
 	if err != nil {
 		return nil, err
 	}
-	first, kept, err := measure(r.idle, 1)
+	one, err := b.measure(ctx, r.idle, 1)
 	if err != nil {
 		return nil, err
 	}
-	second, _, err := measure(r.idle, 1)
+	again, err := b.measure(ctx, r.idle, 1)
 	if err != nil {
 		return nil, err
+	}
+	const pages = "what the engine's own memory in RAM grows by (private pages), once it no longer changes; the kernel's socket buffers are not in it"
+	const reach = "objects that can be reached, and stacks, after a collection of garbage"
+	n, further := float64(r.idle), float64(sockets*manyPerSocket)
+	perSocket := float64(one.resident) / n
+	figure := func(name, unit, note string, value float64, g goal) Result {
+		p := &pairs{name: name, unit: unit, note: note, goal: g}
+		p.alone(value)
+		return p.result()
 	}
 	const kb = 1 << 10
-	one.alone(first / float64(r.idle) / kb)
-	left.alone(kept / float64(r.idle) / kb)
-	again.alone((kept + second - first) / float64(r.idle) / kb)
-	more.alone(max(0, many-float64(sockets)*first/float64(r.idle)) / float64(sockets*manyPerSocket) / kb)
-	return []Result{one.result(), more.result(), left.result(), again.result()}, nil
+	of := fmt.Sprintf(", of %s", thousands(r.idle))
+	return []Result{
+		figure("idle socket with one subscription"+of, "KB", pages, perSocket/kb, atMost(32)),
+		figure("idle socket with one subscription"+of+", live", "KB", reach, float64(one.live.bytes)/n/kb, goal{}),
+		figure("further idle subscription on an open socket", "KB", pages, max(0, float64(many.resident)-float64(sockets)*perSocket)/further/kb, atMost(8)),
+		figure("further idle subscription on an open socket, live", "KB", reach,
+			max(0, float64(many.live.bytes)-float64(sockets)*float64(one.live.bytes)/n)/further/kb, goal{}),
+		figure("goroutines of an idle socket", "goroutines", "with its one subscription", float64(one.live.goroutines)/n, goal{}),
+		figure("left by each socket that was cut, live", "KB", reach, float64(one.left.bytes)/n/kb, goal{}),
+		figure("left by all sockets that were cut", "goroutines", "beyond those that there were before", float64(one.left.goroutines), goal{}),
+		figure("the same sockets opened again", "KB", "what the memory in RAM was higher at than the first time, a socket", float64(again.at-one.at)/n/kb, goal{}),
+		figure("processor time of idle subscribers, a socket each", "ms/s for 1,000", "permissions that are asked again, pings, polls of the log; the idle engine's own included",
+			float64(one.cpu.Microseconds())/1000/idleFor.Seconds()/n*1000, goal{}),
+	}, nil
+}
+
+type idleBench struct {
+	engine    *engineSubject
+	look      *profiler
+	variables string // of every subscription
+}
+
+// idled is what one opening of sockets cost.
+type idled struct {
+	resident int64 // growth in bytes
+	at       int64 // bytes with all sockets open
+	live     live  // growth
+	left     live  // what was still there when all sockets had been cut
+	cpu      time.Duration
+}
+
+func (b *idleBench) measure(ctx context.Context, sockets, each int) (d idled, err error) {
+	all := make([]string, each)
+	for i := range all {
+		all[i] = b.variables
+	}
+	liveBefore, err := b.look.live(ctx)
+	if err != nil {
+		return d, err
+	}
+	before, err := steady(ctx, b.engine.pid())
+	if err != nil {
+		return d, err
+	}
+	w, err := swarm.Open(ctx, swarm.Options{Addr: b.engine.addr(), Token: b.engine.token(), Query: swarm.Query, Sockets: sockets,
+		Variables: func(int) []string { return all }})
+	if err != nil {
+		return d, err
+	}
+	defer w.Close()
+	if d.at, err = steady(ctx, b.engine.pid()); err != nil {
+		return d, err
+	}
+	d.resident = d.at - before
+	cpu, err := cpuTime(b.engine.pid())
+	if err != nil {
+		return d, err
+	}
+	if err := pause(ctx, idleFor); err != nil {
+		return d, err
+	}
+	used, err := cpuTime(b.engine.pid())
+	if err != nil {
+		return d, err
+	}
+	d.cpu = used - cpu
+	liveOpen, err := b.look.live(ctx)
+	if err != nil {
+		return d, err
+	}
+	if c := w.Count(); c.Gone > 0 || c.Completed > 0 {
+		return d, fmt.Errorf("the idle subscribers did not stay: %+v", c)
+	}
+	w.Close()
+	if _, err := steady(ctx, b.engine.pid()); err != nil {
+		return d, err
+	}
+	liveAfter, err := b.look.live(ctx)
+	if err != nil {
+		return d, err
+	}
+	d.live = live{liveOpen.bytes - liveBefore.bytes, liveOpen.goroutines - liveBefore.goroutines}
+	d.left = live{liveAfter.bytes - liveBefore.bytes, liveAfter.goroutines - liveBefore.goroutines}
+	return d, nil
 }
 
 const (

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -47,6 +48,7 @@ func main() {
 	each := flag.Duration("duration", 0, "time of each append measurement; default 2s")
 	rounds := flag.Int("rounds", 0, "interleaved rounds of each figure; default 5, of the fan-out 3")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
+	match := flag.String("match", "", "of the fan-out only what this regular expression finds, for instance 'one run to 1,000$'")
 	profile := flag.Bool("profile", false, "take CPU profiles of the engine, and of the appends, into the folder of the results")
 	flag.Parse()
 
@@ -60,6 +62,12 @@ func main() {
 	if *rounds > 0 {
 		s.rounds, s.fan = *rounds, *rounds
 	}
+	matching, err := regexp.Compile(*match)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: -match:", err)
+		os.Exit(2)
+	}
+	s.shapes = slices.DeleteFunc(slices.Clone(s.shapes), func(x shape) bool { return !matching.MatchString(x.String()) })
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := bench(ctx, options{*bin, *out, *data, *only, *profile}, s); err != nil {

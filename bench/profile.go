@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/pprof"
@@ -56,27 +54,14 @@ func (p *profiler) start(title string, x subject) (stop func() error) {
 // profileSeconds fits into the shortest measurement.
 const profileSeconds = 3
 
-func (p *profiler) take(ctx context.Context, title string) (err error) {
+func (p *profiler) take(ctx context.Context, title string) error {
 	ctx, cancel := context.WithTimeout(ctx, profileFor)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", p.addr, profileSeconds), nil)
+	raw, err := p.get(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds))
 	if err != nil {
-		return fmt.Errorf("failed to make a request: %w", err)
+		return err
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("failed to take a profile: %w", err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("failed to take a profile: the engine answered %d", res.StatusCode)
-	}
-	f, err := os.Create(filepath.Join(p.folder, fileName(title)+".pprof"))
-	if err != nil {
-		return fmt.Errorf("failed to make a profile's file: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := io.Copy(f, res.Body); err != nil {
+	if err := os.WriteFile(filepath.Join(p.folder, fileName(title)+".pprof"), raw, 0o644); err != nil {
 		return fmt.Errorf("failed to write a profile: %w", err)
 	}
 	return nil

@@ -59,6 +59,7 @@ func (e *engineSubject) close() error {
 // prepare queues a run in each of some conversations behind one that only waits. Ending that one starts the other, on a
 // worker that is there already.
 func (e *engineSubject) prepare(ctx context.Context, s play.Script, runs int) ([]string, func(context.Context) error, error) {
+	s.PauseMS += runs * int(startPause.Milliseconds())
 	message := enginetest.Script(scripted(s)...)
 	ids, blockers := make([]string, runs), make([]string, runs)
 	for i := range runs {

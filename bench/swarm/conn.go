@@ -47,7 +47,7 @@ func (s *Swarm) dial(addr netip.AddrPort, i int) (_ *conn, err error) {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, s.o.ReceiveBuffer)
 	}
 	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()})
+		err = connect(fd, addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to connect: %w", err)
@@ -65,6 +65,36 @@ func (s *Swarm) dial(addr netip.AddrPort, i int) (_ *conn, err error) {
 		return nil, fmt.Errorf("failed to make a socket non-blocking: %w", err)
 	}
 	return c, nil
+}
+
+// connect waits for the connection, whatever signals come. With a timeout set, the kernel repeats no call by itself.
+func connect(fd int, addr netip.AddrPort) error {
+	err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()})
+	if !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := repeat(func() (int, error) { return unix.Poll(ready, int(dialTimeout.Milliseconds())) })
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return unix.ETIMEDOUT
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && code != 0 {
+		err = unix.Errno(code)
+	}
+	return err
+}
+
+// repeat calls f again when a signal came in between.
+func repeat(f func() (int, error)) (int, error) {
+	for {
+		if n, err := f(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // handshake upgrades the connection and waits for the acknowledgement.
@@ -117,7 +147,7 @@ func (c *conn) handshake(o Options) error {
 // more blocks for further bytes.
 func (c *conn) more() error {
 	var b [2048]byte
-	n, err := unix.Read(c.fd, b[:])
+	n, err := repeat(func() (int, error) { return unix.Read(c.fd, b[:]) })
 	if err != nil {
 		return err
 	}
@@ -133,7 +163,7 @@ func (c *conn) send(payload []byte) error { return c.write(appendFrame(nil, opTe
 
 func (c *conn) write(b []byte) error {
 	for len(b) > 0 {
-		n, err := unix.Write(c.fd, b)
+		n, err := repeat(func() (int, error) { return unix.Write(c.fd, b) })
 		if err != nil {
 			return fmt.Errorf("failed to write to a socket: %w", err)
 		}

@@ -50,6 +50,8 @@ type Swarm struct {
 	mu   sync.Mutex
 	err  error
 	next int // loop of the next socket
+
+	closing sync.Once
 }
 
 // Count is a reading of a swarm's counters.
@@ -181,8 +183,10 @@ func (s *Swarm) fail(err error) {
 	}
 }
 
-// Close resets all sockets, without a goodbye.
-func (s *Swarm) Close() {
+// Close resets all sockets, without a goodbye. It may be called again.
+func (s *Swarm) Close() { s.closing.Do(s.close) }
+
+func (s *Swarm) close() {
 	for _, l := range s.loops {
 		l.stop()
 	}

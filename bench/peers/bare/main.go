@@ -62,7 +62,7 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	run := ""
 	defer func() { h.leave(run, c) }()
 	for {
