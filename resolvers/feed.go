@@ -160,11 +160,11 @@ func (r *Root) presentProblem(ctx context.Context, err error) error {
 // OpenRun opens a feed of a run's events in their canonical form for clients without GraphQL. A payload is one or more
 // complete server-sent messages, one for each event:
 //
-//	id: 7
+//	id: 7.5f2c81aa
 //	event: text.delta
 //	data: {"version":1,"type":"text.delta","run_id":"run_…","session_id":"ses_…","sequence":7,…}
 //
-// after is exclusive, from 0. The error is a *problem.Error, or the context's.
+// The id is the sequence and HistoryMark. after is exclusive, from 0. The error is a *problem.Error, or the context's.
 func (r *Root) OpenRun(ctx context.Context, runID string, after int64) (Feed, error) {
 	f, err := r.openRun(ctx, runID, after)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *Root) openRun(ctx context.Context, runID string, after int64) (*feed, e
 		return nil, err
 	}
 	f, err := r.openFeed(ctx, authz.CanView, authz.Run(runID), func() (source, error) {
-		return &runSource{frames: r.frames, form: canonical, sub: r.Hub.Subscribe(runID, after), limit: r.Limits.BatchEvents}, nil
+		return &runSource{frames: r.frames, form: r.canonical, sub: r.Hub.Subscribe(runID, after), limit: r.Limits.BatchEvents}, nil
 	})
 	if err != nil {
 		return nil, err

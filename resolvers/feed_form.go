@@ -2,6 +2,7 @@ package resolvers
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,10 +17,17 @@ import (
 // form is how a delivery is written. Equal forms are one, so that deliveries are shared.
 type form struct {
 	plan *encode.Plan // nil: canonical
+	mark string       // of the canonical form: what its ids end in, see Root.HistoryMark
 }
 
-// canonical is the form of OpenRun.
-var canonical = &form{}
+// historyMark makes the end of ids from a log's epoch.
+func historyMark(logEpoch string) string {
+	if logEpoch == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(logEpoch))
+	return "." + hex.EncodeToString(sum[:4])
+}
 
 // write appends a delivery to dst.
 func (f *form) write(dst []byte, b *encode.Batch) ([]byte, error) {
@@ -31,7 +39,7 @@ func (f *form) write(dst []byte, b *encode.Batch) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		dst = fmt.Appendf(dst, "id: %d\nevent: %s\ndata: ", e.Sequence, e.Type())
+		dst = fmt.Appendf(dst, "id: %d%s\nevent: %s\ndata: ", e.Sequence, f.mark, e.Type())
 		dst = append(append(dst, raw...), "\n\n"...)
 	}
 	return dst, nil

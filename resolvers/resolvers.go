@@ -49,8 +49,9 @@ func (l Limits) withDefaults() Limits {
 type Root struct {
 	Options
 
-	forms  forms
-	frames *frames
+	forms     forms
+	frames    *frames
+	canonical *form // of OpenRun
 }
 
 // New returns the resolvers. It fails when a required option is missing.
@@ -64,8 +65,12 @@ func New(o Options) (*Root, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Root{Options: o, frames: newFrames()}, nil
+	return &Root{Options: o, frames: newFrames(), canonical: &form{mark: historyMark(o.LogEpoch)}}, nil
 }
+
+// HistoryMark is what the ids of server-sent events end in: "." and a few characters that LogEpoch gives. An id with
+// another mark was given by another history of the logs, which a store that was restored from a backup does not have.
+func (r *Root) HistoryMark() string { return r.canonical.mark }
 
 // Schema returns the executable schema with the directives and the cost of its lists.
 func (r *Root) Schema() graphql.ExecutableSchema {

@@ -3,6 +3,7 @@ package transport
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/harness-engine/harness-engine/engine/problem"
 )
@@ -33,6 +34,16 @@ func lastEventID(h http.Header) (string, *problem.Error) {
 		}
 	}
 	return id, nil
+}
+
+// cursorOf takes the history's mark off an id, as resolvers.Root.HistoryMark gives it. Whoever counts by hand may leave it
+// away. What an id of another history counts may be gone, or something else by now: the client has to begin anew.
+func cursorOf(id, mark string) (string, *problem.Error) {
+	cursor, of, marked := strings.Cut(id, ".")
+	if marked && "."+of != mark {
+		return "", problem.New(problem.CursorExpired, "%s is of another history of the log", lastEventIDField)
+	}
+	return cursor, nil
 }
 
 // sequenceOf reads a place in a run's log: a decimal number of at most 31 bits, as `after` of runEvents.

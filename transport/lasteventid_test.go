@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/harness-engine/harness-engine/engine/problem"
 )
 
 // What passes is short and printable, and a place of a run is exactly how a sequence is written.
@@ -24,6 +26,10 @@ func FuzzLastEventID(f *testing.F) {
 		if id != raw || len(id) > maxEventID || strings.ContainsAny(id, " \r\n\x00") {
 			t.Errorf("%q passed as %q", raw, id)
 		}
+		cursor, p := cursorOf(id, ".ab")
+		if marked := strings.Contains(id, "."); marked && !strings.HasSuffix(id, ".ab") && p == nil || !marked && cursor != id {
+			t.Errorf("%q was read as %q, %v", id, cursor, p)
+		}
 		n, p := sequenceOf(lastEventIDField, id)
 		if (p == nil) != (id != "" && strconv.FormatInt(n, 10) == id) || n < 0 || n > 1<<31-1 {
 			t.Errorf("%q was read as %d, %v", id, n, p)
@@ -41,6 +47,9 @@ func TestPlaceOf(t *testing.T) {
 		"the beginning":            {"", nil, 0, ""},
 		"after":                    {"after=7", nil, 7, ""},
 		"the id wins":              {"after=7&format=canonical", []string{"9"}, 9, ""},
+		"a marked id":              {"", []string{"9.ab"}, 9, ""},
+		"of another history":       {"", []string{"9.ac"}, 0, ""},
+		"a mark and nothing else":  {"", []string{".ab"}, 0, "Last-Event-ID"},
 		"an empty id":              {"after=7", []string{""}, 7, ""},
 		"a bad after":              {"after=x", []string{"9"}, 0, "after"},
 		"an empty after":           {"after=", nil, 0, "after"},
@@ -54,8 +63,12 @@ func TestPlaceOf(t *testing.T) {
 		"a format twice":           {"format=canonical&format=agui", nil, 0, "format"},
 	} {
 		r := &http.Request{URL: &url.URL{RawQuery: c.query}, Header: http.Header{"Last-Event-Id": c.header}}
-		after, p := placeOf(r)
+		after, p := placeOf(r, ".ab")
 		switch {
+		case name == "of another history":
+			if codeOf(p) != problem.CursorExpired {
+				t.Errorf("%s: %d, %v", name, after, p)
+			}
 		case c.field == "" && (p != nil || after != c.after):
 			t.Errorf("%s: %d, %v", name, after, p)
 		case c.field != "" && (p == nil || strings.Join(p.Field, ".") != c.field):

@@ -17,10 +17,14 @@ import (
 // connections mode): results as `next`, then `complete` where the operation is over. What ends the stream beside that,
 // the engine's or the token's end, is a result with an error and no `complete`: the client may come back.
 func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.OperationContext, errs gqlerror.List) {
+	mark := o.api.HistoryMark()
 	after, p := lastEventID(r.Header)
 	if p != nil {
 		refuse(w, http.StatusBadRequest, p)
 		return
+	}
+	if after, p = cursorOf(after, mark); p != nil && len(errs) == 0 {
+		errs = gqlerror.List{wire(p)}
 	}
 	release, p := o.server.admitStream(r.Context())
 	if p != nil {
@@ -41,7 +45,7 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 			errs = o.errorsOf(ctx, err)
 		case ok:
 			defer feed.Close()
-			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor, "next", oneLine(item.Payload)) })
+			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor+mark, "next", oneLine(item.Payload)) })
 			o.end(ctx, out, err)
 			return
 		case after != "":

@@ -29,9 +29,9 @@ func (e runEvents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseProblem(w, http.StatusNotAcceptable, problem.New(problem.BadUserInput, "Accept must take %s", mediaStream))
 		return
 	}
-	after, p := placeOf(r)
+	after, p := placeOf(r, e.api.HistoryMark())
 	if p != nil {
-		refuseProblem(w, http.StatusBadRequest, p)
+		refuseProblem(w, 0, p)
 		return
 	}
 	release, p := e.server.admitStream(r.Context())
@@ -102,7 +102,7 @@ func (e runEvents) problemOf(ctx context.Context, err error) *problem.Error {
 
 // placeOf reads where the client wants to begin, and in which form. Last-Event-ID is where a client is by now, and wins
 // over `after`, which its URL began with.
-func placeOf(r *http.Request) (after int64, p *problem.Error) {
+func placeOf(r *http.Request, mark string) (after int64, p *problem.Error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return 0, problem.New(problem.BadUserInput, "the query string is malformed")
@@ -123,6 +123,9 @@ func placeOf(r *http.Request) (after int64, p *problem.Error) {
 	id, p := lastEventID(r.Header)
 	if p != nil || id == "" {
 		return after, p
+	}
+	if id, p = cursorOf(id, mark); p != nil {
+		return 0, p
 	}
 	return sequenceOf(lastEventIDField, id)
 }

@@ -150,7 +150,7 @@ func TestLastEventIDGoesOn(t *testing.T) {
 			s = w.open("alice", http.MethodGet, "/graphql?query="+url.QueryEscape(query), header, "")
 		}
 		m, ok := s.next()
-		if !ok || m.name != "next" || m.id == "" {
+		if !ok || m.name != "next" || !strings.HasSuffix(m.id, mark) {
 			t.Fatalf("round %d: %+v, %v", round, m, ok)
 		}
 		got = append(got, m)
@@ -285,7 +285,7 @@ func TestRunEventsOverPlainHTTP(t *testing.T) {
 	got = append(got, s.rest()...)
 	for i, m := range got {
 		v := m.json(t)
-		if want := i + 3; m.id != fmt.Sprint(want) || v["sequence"] != float64(want) || m.name != v["type"] || v["run_id"] != l.id || v["version"] != 1.0 {
+		if want := i + 3; m.id != fmt.Sprint(want)+mark || v["sequence"] != float64(want) || m.name != v["type"] || v["run_id"] != l.id || v["version"] != 1.0 {
 			t.Errorf("message %d: %+v", i, m)
 		}
 	}
@@ -294,7 +294,7 @@ func TestRunEventsOverPlainHTTP(t *testing.T) {
 	}
 	// The place where a client is by now wins over the one that its URL began with.
 	s = w.open("alice", http.MethodGet, path+"?after=1", http.Header{"Last-Event-ID": {"8"}}, "")
-	if got := s.rest(); len(got) != 1 || got[0].id != "9" {
+	if got := s.rest(); len(got) != 1 || got[0].id != "9"+mark {
 		t.Errorf("from the last id: %+v", got)
 	}
 	// Nothing follows, and an EventSource must not come back.
@@ -358,7 +358,7 @@ func TestRunEventsOverPlainHTTPWait(t *testing.T) {
 		}
 	}
 	l.append(event.TextStarted{MessageID: "m", Role: "assistant"}, event.TextDelta{MessageID: "m", Delta: "a"})
-	if m, ok := s.next(); !ok || m.id != "3" {
+	if m, ok := s.next(); !ok || m.id != "3"+mark {
 		t.Errorf("%+v", m)
 	}
 	w.edge.Drain()
@@ -374,7 +374,7 @@ func TestRunEventsOverPlainHTTPEndWithThePermission(t *testing.T) {
 	l := w.log("alice", w.agent("alice", "helper"))
 	l.append(started())
 	s := w.open("alice", http.MethodGet, "/v1/runs/"+l.id+"/events", nil, "")
-	if m, ok := s.next(); !ok || m.id != "1" {
+	if m, ok := s.next(); !ok || m.id != "1"+mark {
 		t.Fatalf("%+v", m)
 	}
 	l.disown()
@@ -414,11 +414,20 @@ func TestExpiredCursors(t *testing.T) {
 	if got.status != 410 || doc["code"] != "CURSOR_EXPIRED" || doc["firstAvailable"] != 5.0 || doc["runStatus"] != "FINISHED" || doc["lastSequence"] != 9.0 || doc["status"] != 410.0 {
 		t.Errorf("by plain HTTP: %+v", got)
 	}
-	if got := w.open("alice", http.MethodGet, path+"?after=4", nil, "").rest(); len(got) != 5 || got[0].id != "5" {
+	if got := w.open("alice", http.MethodGet, path+"?after=4", nil, "").rest(); len(got) != 5 || got[0].id != "5"+mark {
 		t.Errorf("what is left: %+v", got)
 	}
 	if got := w.raw("bob", http.MethodGet, path, nil, ""); got.status != 404 {
 		t.Errorf("a stranger: %+v", got)
+	}
+	// What was read of another history is not awaited.
+	other := http.Header{"Last-Event-Id": {"9.00000000"}}
+	if got := w.raw("alice", http.MethodGet, path, other, ""); got.status != 410 || !strings.Contains(got.body, "CURSOR_EXPIRED") {
+		t.Errorf("of another history: %+v", got)
+	}
+	query := document(`subscription { runEvents(runId: "` + l.id + `", after: 4) { through } }`)
+	if got := w.open("alice", http.MethodPost, "/graphql", other, query).rest(); len(got) != 2 || !strings.Contains(got[0].data, "CURSOR_EXPIRED") {
+		t.Errorf("of another history, by GraphQL: %+v", got)
 	}
 	ask := func(after int) []message {
 		return w.open("alice", http.MethodPost, "/graphql", nil, document(fmt.Sprintf(`subscription { runEvents(runId: %q, after: %d) { events { sequence } } }`, l.id, after))).rest()

@@ -33,7 +33,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const environment = "test"
+const (
+	environment = "test"
+	epoch       = "log_test"  // of the logs
+	mark        = ".a32920aa" // that ids end in, for that epoch
+)
 
 // facts reads the committed documents for the guard, past the spy: the one read that a check may do.
 type facts struct{ store *sqlite.Store }
@@ -165,7 +169,7 @@ func newWorld(t *testing.T, o option) *world {
 	attachments, err := file.NewService(file.Options{Files: w.spy, Blobs: blobs})
 	must(err)
 	api, err := resolvers.New(resolvers.Options{
-		Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes, Files: attachments,
+		LogEpoch: epoch, Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes, Files: attachments,
 		Feed:   run.NewSessionFeed(run.SessionFeedOptions{Runs: w.spy, Sessions: w.spy, Hub: w.hub, Changes: changes}),
 		Limits: o.api, Logger: quiet,
 	})
