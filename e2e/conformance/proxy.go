@@ -18,7 +18,6 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[*link]bool
-	cuts  int
 }
 
 // link is one connection with the one behind it.
@@ -137,7 +136,6 @@ func (p *proxy) cutAll(ctx context.Context) error {
 				n++
 			}
 		}
-		p.cuts += min(n, 1)
 		p.mu.Unlock()
 		if n > 0 {
 			return nil
