@@ -13,8 +13,12 @@ import (
 	"github.com/harness-engine/harness-engine/transport/auth"
 )
 
-// drainTimeout bounds a graceful shutdown.
-const drainTimeout = 20 * time.Second
+// drainTimeout bounds a graceful shutdown, and deadTimeout that of an engine whose store is dead: it can end nothing that it has
+// begun, and its runs wait for another engine.
+const (
+	drainTimeout = 20 * time.Second
+	deadTimeout  = 500 * time.Millisecond
+)
 
 // Bounds of --lease.
 const (
@@ -115,7 +119,11 @@ func (c serveCmd) Run(ctx context.Context) error {
 	}
 	err = e.serve(ctx, listener)
 	log.Info("shutting down")
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	timeout := drainTimeout
+	if e.store.Err() != nil {
+		timeout = deadTimeout
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	return errors.Join(err, e.close(drain))
 }

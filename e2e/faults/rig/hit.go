@@ -164,9 +164,11 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 				r.note(judge.Other, "", "point %d: %s", p.N, err)
 			}
 			if !taken {
-				x.mu.Lock()
-				x.ordered = ""
-				x.mu.Unlock()
+				if p.Pause > 0 {
+					x.mu.Lock()
+					x.ordered = ""
+					x.mu.Unlock()
+				}
 				continue
 			}
 			return fmt.Sprintf("replica %d, process %d", x.n, e.PID()), true
@@ -181,6 +183,9 @@ func (r *Rig) onWorker(ctx context.Context, p plan.Point, f func(w procfs.Proces
 	deadline := time.Now().Add(meetWithin)
 	for time.Now().Before(deadline) {
 		workers := r.workers(p.Kind == plan.ShimKill)
+		if len(workers) == 0 && p.Kind == plan.ShimKill { // a worker without one, or none yet
+			workers = r.workers(false)
+		}
 		if len(workers) > 0 {
 			w := workers[p.Pick%uint64(len(workers))]
 			r.harm(w.session, time.Now(), later(until, time.Now()))

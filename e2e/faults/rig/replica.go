@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ const (
 	ownPause   = 200 * time.Millisecond // before an engine that ended by itself is started again
 	startsMost = 8                      // attempts to start an engine before that is a finding
 	lookPause  = 10 * time.Millisecond
-	idleStore  = 150 * time.Millisecond // without a transaction, before one is caused
+	idleStore  = 200 * time.Millisecond // without a transaction, before one is caused
 )
 
 // replica is one place at which an engine serves, life after life, behind an address that stays.
@@ -154,7 +155,7 @@ func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool
 	if err := Order(p.orders, kind, d); err != nil {
 		return false, err
 	}
-	deadline, idle := time.NewTimer(meetWithin), time.NewTimer(idleStore)
+	deadline, idle := time.NewTimer(meetWithin), time.NewTicker(idleStore)
 	defer deadline.Stop()
 	defer idle.Stop()
 	for {
@@ -165,7 +166,12 @@ func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool
 		case <-time.After(lookPause):
 			continue
 		case <-idle.C: // a replica that drives nothing writes nothing
-			p.rig.group.Go(func() { p.rig.talks[0].write(ctx, p.n) })
+			if p.writing.CompareAndSwap(false, true) {
+				p.rig.group.Go(func() {
+					defer p.writing.Store(false)
+					p.rig.talks[0].write(ctx, p.n)
+				})
+			}
 			continue
 		case <-deadline.C:
 		case <-ctx.Done():
