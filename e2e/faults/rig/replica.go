@@ -28,13 +28,14 @@ const (
 
 // replica is one place at which an engine serves, life after life, behind an address that stays.
 type replica struct {
-	n      int
-	rig    *Rig
-	proxy  *proxy
-	orders string // file for the store's next fault
-	log    *os.File
-	stop   context.CancelFunc
-	done   chan struct{}
+	n       int
+	rig     *Rig
+	proxy   *proxy
+	orders  string // file for the store's next fault
+	log     *os.File
+	stop    context.CancelFunc
+	done    chan struct{}
+	writing atomic.Bool // a write is on its way that only serves to meet a fault
 
 	mu      sync.Mutex
 	engine  *enginetest.Engine // the last life
