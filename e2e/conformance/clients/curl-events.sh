@@ -13,10 +13,10 @@ answer=$(ask "$ENGINE/graphql" -H 'content-type: application/json' -d "{\"query\
 run=${BASH_REMATCH[0]}
 echo "run $run"
 
-id=0 ended=''
+id='' ended=''
 until [[ $ended ]]; do
   data='' next=''
-  ask "$ENGINE/v1/runs/$run/events?format=canonical" -H "last-event-id: $id" 2>/dev/null | while IFS= read -r line; do
+  ask "$ENGINE/v1/runs/$run/events?format=canonical" ${id:+-H "last-event-id: $id"} 2>/dev/null | while IFS= read -r line; do
     case $line in
       'id: '*) next=${line#id: } ;;
       'data: '*) data=${line#data: } ;;

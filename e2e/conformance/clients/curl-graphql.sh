@@ -15,11 +15,11 @@ run=${BASH_REMATCH[0]}
 echo "run $run"
 
 follow='subscription { runEvents(runId: \"'$run'\") { events { sequence type ... on TextDeltaEvent { delta } } } }'
-event='' data='' id=0
+event='' data='' id=''
 until [[ $event == complete ]]; do
   event=''
   # The id of the last message that is whole says where to go on.
-  graphql -H 'accept: text/event-stream' -H "last-event-id: $id" -d "{\"query\": \"$follow\"}" 2>/dev/null | while IFS= read -r line; do
+  graphql -H 'accept: text/event-stream' ${id:+-H "last-event-id: $id"} -d "{\"query\": \"$follow\"}" 2>/dev/null | while IFS= read -r line; do
     case $line in
       'event: '*) event=${line#event: } ;;
       'id: '*) next=${line#id: } ;;
