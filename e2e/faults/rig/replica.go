@@ -109,6 +109,9 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		}
 		p.proxy.serve("")
 		p.mu.Unlock()
+		if excuse == "" && p.rig.endedByAnother(p, e.PID()) {
+			excuse = "stopped in a commit, ended by another engine"
+		}
 		p.rig.journal.write("engine down", excuse, p.n, e.PID())
 		if excuse == "" && ctx.Err() == nil {
 			p.rig.note(judge.Other, "", "engine of replica %d ended by itself: %s", p.n, lastLine(e.Log()))
@@ -133,6 +136,30 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 			pause = ownPause
 		}
 	}
+}
+
+// endedByAnother says whether another engine tells that it ended this one: it had stopped while everybody waited for its
+// commit (docs/storage.md).
+func (r *Rig) endedByAnother(than *replica, pid int) bool {
+	for _, p := range r.replicas {
+		if p == than {
+			continue
+		}
+		raw, err := os.ReadFile(p.log.Name())
+		if err == nil && endedAnother(string(raw), pid) {
+			return true
+		}
+	}
+	return false
+}
+
+func endedAnother(log string, pid int) bool {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "stopped in a commit was ended") && strings.HasSuffix(strings.TrimSpace(line), fmt.Sprintf("pid=%d", pid)) {
+			return true
+		}
+	}
+	return false
 }
 
 // use gives the living engine to f, while nothing else is done to it. False where none is up.
