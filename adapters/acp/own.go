@@ -20,7 +20,8 @@ const metaKey = "harness-engine"
 //   - a prompt that ends because a person has to decide says so in `_meta["harness-engine/interrupt"]`, and one that goes on
 //     after the decision carries it in `_meta["harness-engine/resume"]` (interrupt.go);
 //   - a notice with a code has it in `.notice`;
-//   - the end of a call that a person refused has `_meta["harness-engine/rejected"]`;
+//   - the end of a call that a person refused has `_meta["harness-engine/rejected"]`, of one of which nobody can tell what became
+//     of it `_meta["harness-engine/outcomeUnknown"]`;
 //   - an error's message is safe to show and its data holds category, code, retryable and retryAfterMs.
 func Own(p Profile) Profile {
 	p.Meta = constructionMeta
@@ -36,6 +37,12 @@ func Own(p Profile) Profile {
 			Rejected bool `json:"harness-engine/rejected"`
 		}
 		return json.Unmarshal(raw, &m) == nil && m.Rejected
+	}
+	p.OutcomeUnknown = func(raw json.RawMessage) bool {
+		var m struct {
+			OutcomeUnknown bool `json:"harness-engine/outcomeUnknown"`
+		}
+		return json.Unmarshal(raw, &m) == nil && m.OutcomeUnknown
 	}
 	return p
 }

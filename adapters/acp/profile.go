@@ -63,6 +63,8 @@ type Profile struct {
 	// Rejected reads from a call's end that a person refused the call. Nil is never; the driver knows the refusals that
 	// it passed on itself.
 	Rejected func(meta json.RawMessage) bool
+	// OutcomeUnknown reads from a call's end that nobody can tell whether it had its effects. Nil is never.
+	OutcomeUnknown func(meta json.RawMessage) bool
 	// Quiet is how long the agent must have said nothing, while it waits for a person, before the turn is interrupted:
 	// requests that come together are asked together. Zero is 150 ms.
 	Quiet time.Duration

@@ -22,6 +22,7 @@ type call struct {
 	name     string
 	args     json.RawMessage // as shown, where an approval can show them again
 	rejected bool            // a person refused it: it can only end as an error
+	unknown  bool            // nobody can tell what became of it
 }
 
 // statuses of a tool call, by the protocol.
@@ -38,8 +39,6 @@ var toolKinds = map[string]bool{
 }
 
 const (
-	// codeOutcomeUnknown: the call ended with the turn, and the agent did not say how.
-	codeOutcomeUnknown    = event.CodeOutcomeUnknown
 	messageOutcomeUnknown = "The harness ended the turn without telling the outcome of this call."
 	codeToolFailed        = "tool_failed"
 )
@@ -78,6 +77,7 @@ func (t *translator) toolCall(u update) ([]event.Event, error) {
 			text = c.content
 		}
 		c.rejected = c.rejected || refused
+		c.unknown = t.profile.OutcomeUnknown != nil && t.profile.OutcomeUnknown(u.Meta)
 		out = append(out, t.showInput(c)...)
 		out = append(out, t.end(c, ending(c, u.Status, text))...)
 	default:
@@ -171,6 +171,9 @@ func ending(c *call, status, text string) event.Data {
 		}
 		return event.ToolError{ToolCallID: c.id, Code: worker.CodeRejected, Message: cut(text, maxMessage)}
 	}
+	if c.unknown {
+		return event.ToolError{ToolCallID: c.id, Code: event.CodeOutcomeUnknown, Message: cut(text, maxMessage)}
+	}
 	if status == statusFailed {
 		return event.ToolError{ToolCallID: c.id, Code: codeToolFailed, Message: cut(text, maxMessage)}
 	}
@@ -215,7 +218,7 @@ func unknownEnding(c *call) event.Data {
 	if c.rejected {
 		return ending(c, statusFailed, "")
 	}
-	return event.ToolError{ToolCallID: c.id, Code: codeOutcomeUnknown, Message: messageOutcomeUnknown}
+	return event.ToolError{ToolCallID: c.id, Code: event.CodeOutcomeUnknown, Message: messageOutcomeUnknown}
 }
 
 // toolName is the protocol's name, the profile's, the kind, or "tool". A title is for people and no name.

@@ -40,8 +40,10 @@ func Profile(o Options) acp.Profile {
 const stateFolder = "deepagents"
 
 // statePaths are what the agent needs to go on elsewhere: the checkpoints of the thread, with what waits for a person,
-// the images that it refers to, and that the session exists.
-var statePaths = []string{stateFolder + "/attachments", stateFolder + "/checkpoints", stateFolder + "/sessions"}
+// the images that it refers to, what became of calls that may be run again, and that the session exists.
+var statePaths = []string{
+	stateFolder + "/attachments", stateFolder + "/checkpoints", stateFolder + "/effects", stateFolder + "/sessions",
+}
 
 func command(o Options, env worker.Environment) (worker.Command, error) {
 	node := o.NodePath

@@ -54,6 +54,9 @@ export const MAX_FILE_BYTES = 10 << 20;
 /** Largest checkpoint or set of pending writes, in bytes on disk. */
 export const MAX_CHECKPOINT_BYTES = 64 << 20;
 
+/** Largest result of a tool call that is kept in case the call is run again, in bytes of JSON. */
+export const MAX_KEPT_OUTCOME_BYTES = 4 << 20;
+
 /** Most sessions that one process holds open. */
 export const MAX_SESSIONS = 16;
 

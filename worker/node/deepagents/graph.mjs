@@ -17,8 +17,9 @@ const NO_STREAM = "nostream";
  * @param {string} parts.modelUrl base URL of the model proxy
  * @param {import("@langchain/langgraph-checkpoint").BaseCheckpointSaver} parts.checkpointer
  * @param {import("./attachments.mjs").Attachments} parts.attachments
+ * @param {import("./effects.mjs").Effects} parts.effects
  */
-export function buildGraph({ construction, workspace, modelUrl, checkpointer, attachments }) {
+export function buildGraph({ construction, workspace, modelUrl, checkpointer, attachments, effects }) {
   const { systemPrompt, model, approval, options } = construction;
   const backend = new Workspace(workspace);
   const chatModel = makeModel(model, options, modelUrl);
@@ -29,8 +30,8 @@ export function buildGraph({ construction, workspace, modelUrl, checkpointer, at
     backend,
     checkpointer,
     tools: options.requestInput ? [requestInput()] : [],
-    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard(approval), attachments.middleware(), modelRetry()],
-    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard(approval), modelRetry()] }],
+    middleware: [...(options.todoList ? [todoListMiddleware()] : []), summaries(), toolGuard(approval, effects), attachments.middleware(), modelRetry()],
+    subagents: [{ ...GENERAL_PURPOSE_SUBAGENT, middleware: [summaries(), toolGuard(approval, effects), modelRetry()] }],
   });
   assertWholeCheckpoints(graph);
   return graph;

@@ -4,6 +4,7 @@
 import { ToolMessage } from "langchain";
 import { AIMessage } from "@langchain/core/messages";
 import { TOOL_APPROVAL } from "./approval.mjs";
+import { UNKNOWN } from "./effects.mjs";
 
 /** What the model reads of a call that waited for a person, who wrote something else. */
 const PASSED_OVER = "The person did not decide on this call and sent another message instead. It did not run.";
@@ -12,15 +13,21 @@ const NOT_ANSWERED = "The person did not fill in the form and sent another messa
 /** Channels of the graph's state that a message may be given with. */
 const STATE = ["todos"];
 
+/** Whether every call that the conversation asks for has its result in it. */
+export function isAtRest({ messages }) {
+  const last = messages.at(-1);
+  return !(AIMessage.isInstance(last) && last.tool_calls?.length > 0);
+}
+
 /**
  * @param {Awaited<ReturnType<import("./checkpoints.mjs").FileSaver["unfinished"]>>} unfinished
- * @returns {{messages: ToolMessage[], state: object, givenUp: {toolCallId: string, name: string, content: string}[]}}
+ * @param {(message: string, toolCallId: string) => Promise<import("./effects.mjs").Outcome | undefined>} outcomeOf
+ * @returns {Promise<{messages: ToolMessage[], state: object, givenUp: {toolCallId: string, name: string, content: string}[]}>}
  *   results that precede the person's next message; state that finished calls had changed; calls that will not run
  */
-export function leftovers({ messages, interrupts, writes }) {
-  const none = { messages: [], state: {}, givenUp: [] };
+export async function leftovers({ messages, interrupts, writes }, outcomeOf) {
   const last = messages.at(-1);
-  if (!AIMessage.isInstance(last) || !last.tool_calls?.length) return none;
+  if (isAtRest({ messages })) return { messages: [], state: {}, givenUp: [] };
   const done = new Map();
   for (const message of writes.filter(([, channel]) => channel === "messages").flatMap(([, , value]) => value)) {
     if (ToolMessage.isInstance(message)) done.set(message.tool_call_id, message);
@@ -29,13 +36,23 @@ export function leftovers({ messages, interrupts, writes }) {
   for (const [, channel, value] of writes) if (STATE.includes(channel)) state[channel] = value;
   const waiting = waitingCalls(last.tool_calls, interrupts);
   const givenUp = [];
-  const results = last.tool_calls.flatMap(({ id, name }) => {
-    if (done.has(id)) return [done.get(id)];
-    if (!waiting.has(id)) return []; // the library says that it was cancelled
+  const results = [];
+  for (const { id, name } of last.tool_calls) {
+    if (done.has(id)) {
+      results.push(done.get(id));
+      continue;
+    }
+    if (!waiting.has(id)) {
+      const begun = await outcomeOf(last.id, id);
+      if (!begun) continue; // the library says that it was cancelled
+      const { content, failed } = begun.result ?? { content: UNKNOWN, failed: true };
+      results.push(new ToolMessage({ content, tool_call_id: id, name, ...(failed && { status: "error" }) }));
+      continue;
+    }
     const content = waiting.get(id);
     givenUp.push({ toolCallId: id, name, content });
-    return [new ToolMessage({ content, tool_call_id: id, name, status: "error" })];
-  });
+    results.push(new ToolMessage({ content, tool_call_id: id, name, status: "error" }));
+  }
   return { messages: results, state, givenUp };
 }
 

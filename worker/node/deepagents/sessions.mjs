@@ -6,6 +6,7 @@ import { Attachments } from "./attachments.mjs";
 import { MAX_SESSIONS } from "./bounds.mjs";
 import { FileSaver } from "./checkpoints.mjs";
 import { readJson, removeUnfinished, writeJson } from "./durable.mjs";
+import { Effects } from "./effects.mjs";
 import { buildGraph } from "./graph.mjs";
 import { runTurn } from "./turn.mjs";
 
@@ -34,6 +35,7 @@ export class Sessions {
   #records;
   #saver;
   #attachments;
+  #effects;
   #modelUrl;
 
   /**
@@ -45,12 +47,13 @@ export class Sessions {
     this.#records = path.join(state, "sessions");
     this.#saver = new FileSaver({ root: path.join(state, "checkpoints") });
     this.#attachments = new Attachments({ root: path.join(state, "attachments") });
+    this.#effects = new Effects({ root: path.join(state, "effects") });
     this.#modelUrl = modelUrl;
   }
 
   /** Clears up after a killed predecessor. */
   async recover() {
-    await Promise.all([this.#saver.recover(), this.#attachments.recover(), removeUnfinished(this.#records)]);
+    await Promise.all([this.#saver.recover(), this.#attachments.recover(), this.#effects.recover(), removeUnfinished(this.#records)]);
   }
 
   /** Makes a session; it is durable when this returns. */
@@ -82,7 +85,7 @@ export class Sessions {
     const turn = new AbortController();
     session.turn = turn;
     try {
-      return await runTurn({ ...session, saver: this.#saver, attachments: this.#attachments, prompt, send, signal: AbortSignal.any([turn.signal, signal]) });
+      return await runTurn({ ...session, saver: this.#saver, attachments: this.#attachments, effects: this.#effects, prompt, send, signal: AbortSignal.any([turn.signal, signal]) });
     } finally {
       session.turn = undefined;
     }
@@ -103,7 +106,7 @@ export class Sessions {
   async #build(id, workspace, construction) {
     if (!this.#open.has(id) && this.#open.size >= MAX_SESSIONS) throw new SessionStateError("too_many_sessions", `at most ${MAX_SESSIONS} sessions can be open`);
     const root = await fs.realpath(workspace);
-    const graph = buildGraph({ construction, workspace: root, modelUrl: this.#modelUrl, checkpointer: this.#saver, attachments: this.#attachments });
+    const graph = buildGraph({ construction, workspace: root, modelUrl: this.#modelUrl, checkpointer: this.#saver, attachments: this.#attachments, effects: this.#effects });
     const session = { id, graph, recursionLimit: construction.options.recursionLimit, turn: undefined };
     this.#open.set(id, session);
     return session;

@@ -2,8 +2,10 @@
 // of tools honest, and lets only those errors end the turn that must.
 import { isGraphBubbleUp } from "@langchain/langgraph";
 import { createMiddleware, ToolMessage } from "langchain";
-import { askApproval } from "./approval.mjs";
+import { WITHOUT_EFFECTS, askApproval } from "./approval.mjs";
 import { runAs } from "./calls.mjs";
+import { TURN } from "./checkpoints.mjs";
+import { UNKNOWN, askedBy } from "./effects.mjs";
 import { isModelFailure } from "./failures.mjs";
 import { observeFiles } from "./workspace.mjs";
 
@@ -17,9 +19,10 @@ export const TOOL_ENDED = "tool_ended";
  * LangChain has a middleware for approval of its own. It is not used: it drops approved calls without a word where one
  * of their neighbours is rejected, and tells the id of no call.
  * @param {string} approval policy
+ * @param {import("./effects.mjs").Effects} effects
  * @returns {import("langchain").AgentMiddleware}
  */
-export function toolGuard(approval) {
+export function toolGuard(approval, effects) {
   return createMiddleware({
     name: "harnessToolGuard",
     wrapToolCall: async (request, handler) => {
@@ -34,9 +37,9 @@ export function toolGuard(approval) {
       }
       const args = edited ?? request.toolCall.args;
       tell(TOOL_STARTED, { args, edited: edited !== undefined, task: lastSegment(runtime.configurable?.checkpoint_ns) });
-      const result = await attempt({ ...request, toolCall: { ...request.toolCall, args } }, handler);
+      const { result, unknown } = await once({ ...request, toolCall: { ...request.toolCall, args } }, handler, effects);
       const message = messageOf(result, id);
-      tell(TOOL_ENDED, { failed: message?.status === "error", content: message?.content ?? "" });
+      tell(TOOL_ENDED, { failed: message?.status === "error", unknown, content: message?.content ?? "" });
       if (edited !== undefined && message) message.content = explained(message.content, edited);
       return result;
     },
@@ -53,6 +56,29 @@ const rejection = (reason) => `The person rejected this call. It did not run.${r
 function explained(content, args) {
   const note = `[The person changed the arguments of this call before it ran, to ${JSON.stringify(args)}]`;
   return typeof content === "string" ? `${note}\n${content}` : [{ type: "text", text: note }, ...content];
+}
+
+/**
+ * Runs a call that may have effects at most once, also when the graph asks for it again.
+ * @returns {Promise<{result: object, unknown?: boolean}>} unknown: nobody can tell what became of it
+ */
+async function once(request, handler, effects) {
+  const { toolCall, runtime, state } = request;
+  const { id, name } = toolCall;
+  if (WITHOUT_EFFECTS.has(name)) return { result: await attempt(request, handler) };
+  const { thread_id: session, [TURN]: turn } = runtime.configurable;
+  const message = askedBy(state?.messages, id);
+  const before = await effects.outcome(session, message, id);
+  if (before) {
+    const { content, failed } = before.result ?? { content: UNKNOWN, failed: true };
+    return { result: new ToolMessage({ content, tool_call_id: id, name, ...(failed && { status: "error" }) }), unknown: !before.result };
+  }
+  await effects.intend(session, turn, message, id);
+  const result = await attempt(request, handler);
+  // Of a command that changes more of the state than the conversation, the message alone would be half of the result.
+  const kept = ToolMessage.isInstance(result) || Object.keys(result?.update ?? {}).every((key) => key === "messages") ? messageOf(result, id) : undefined;
+  if (kept) await effects.note(session, turn, message, id, { content: kept.content, failed: kept.status === "error" });
+  return { result };
 }
 
 async function attempt(request, handler) {

@@ -15,6 +15,9 @@ const DELEGATE = "task";
 /** Key in a tool_call_update's `_meta`: a person did not let the call run. */
 const REJECTED = `${META}/rejected`;
 
+/** The same: nobody can tell whether the call had its effects. */
+const OUTCOME_UNKNOWN = `${META}/outcomeUnknown`;
+
 /** ACP's kinds of the tools of deepagents. */
 const KINDS = {
   ls: "search",
@@ -110,14 +113,14 @@ export class Translator {
     yield { sessionUpdate: "tool_call_update", toolCallId, status: "in_progress", ...rawInput, ...meta(path, { toolName: name }) };
   }
 
-  #toolEnded(path, { toolCallId, name, failed, rejected, content }) {
+  #toolEnded(path, { toolCallId, name, failed, rejected, unknown, content }) {
     const { text, truncated } = cut(plain(content), MAX_RESULT_BYTES);
     return {
       sessionUpdate: "tool_call_update",
       toolCallId,
       status: failed ? "failed" : "completed",
       content: [{ type: "content", content: { type: "text", text } }],
-      ...meta(path, { toolName: name, ...(truncated && { truncated }) }, rejected && { [REJECTED]: true }),
+      ...meta(path, { toolName: name, ...(truncated && { truncated }) }, { ...(rejected && { [REJECTED]: true }), ...(unknown && { [OUTCOME_UNKNOWN]: true }) }),
     };
   }
 

@@ -6,7 +6,7 @@ import { TURN } from "./checkpoints.mjs";
 import { META } from "./construction.mjs";
 import { isStepLimit } from "./failures.mjs";
 import { answers, question } from "./interrupts.mjs";
-import { leftovers } from "./leftovers.mjs";
+import { isAtRest, leftovers } from "./leftovers.mjs";
 import { Translator } from "./translate.mjs";
 
 /** Key of an interrupt in the `_meta` of a prompt's result. */
@@ -19,6 +19,7 @@ export const INTERRUPT = `${META}/interrupt`;
  * @param {number} turn.recursionLimit most steps of the graph
  * @param {import("./checkpoints.mjs").FileSaver} turn.saver
  * @param {import("./attachments.mjs").Attachments} turn.attachments
+ * @param {import("./effects.mjs").Effects} turn.effects
  * @param {{message: import("./prompt.mjs").Message} | {decision: object}} turn.prompt what the turn begins with
  * @param {(update: object) => Promise<void>} turn.send takes an update; waits while the other side is slow
  * @param {AbortSignal} turn.signal cancels model and tools
@@ -26,21 +27,24 @@ export const INTERRUPT = `${META}/interrupt`;
  * @throws whatever failed, for failures.classify, and what is wrong with the prompt
  */
 export async function runTurn(turn) {
-  const { id, saver } = turn;
+  const { id, saver, effects } = turn;
   const run = saver.beginTurn(id);
+  effects.beginTurn(id, run);
   try {
     return await play(turn, run);
   } finally {
+    await effects.endTurn(id);
     await saver.endTurn(id);
     await saver.compact(id);
+    if (isAtRest(await saver.unfinished(id))) await effects.forget(id);
   }
 }
 
-async function play({ graph, id, recursionLimit, saver, attachments, prompt, send, signal }, run) {
+async function play({ graph, id, recursionLimit, saver, attachments, effects, prompt, send, signal }, run) {
   const translator = new Translator({ resumed: prompt.decision !== undefined });
   try {
     signal.throwIfAborted();
-    const { input, updates } = await begin({ id, saver, attachments, prompt, translator });
+    const { input, updates } = await begin({ id, saver, attachments, effects, prompt, translator });
     for (const update of updates) await send(update);
     const stream = await graph.stream(input, {
       configurable: { thread_id: id, [TURN]: run },
@@ -70,12 +74,12 @@ async function play({ graph, id, recursionLimit, saver, attachments, prompt, sen
 }
 
 /** What the graph is started with, and what is told before it starts. */
-async function begin({ id, saver, attachments, prompt, translator }) {
+async function begin({ id, saver, attachments, effects, prompt, translator }) {
   const unfinished = await saver.unfinished(id);
   if (prompt.decision !== undefined) {
     return { input: new Command({ resume: answers(unfinished.interrupts, prompt.decision) }), updates: [] };
   }
-  const { messages, state, givenUp } = leftovers(unfinished);
+  const { messages, state, givenUp } = await leftovers(unfinished, (message, call) => effects.outcome(id, message, call));
   return {
     input: { ...state, messages: [...messages, await messageOf(id, attachments, prompt.message)] },
     updates: givenUp.map((call) => translator.givenUp(call)),
