@@ -4302,7 +4302,10 @@ type Subscription {
   sessionEvents(
     "Id of the session."
     sessionId: ID!
-    "` + "`" + `through` + "`" + ` of the last batch that the client has; absent is everything."
+    """
+    ` + "`" + `through` + "`" + ` of the last batch that the client has; absent is everything that is kept. CURSOR_EXPIRED where what follows it
+    has been removed, or where it is of another ` + "`" + `logEpoch` + "`" + ` than the session's runs have now: begin anew.
+    """
     after: SessionCursor
   ): SessionEventBatch! @authz(relation: "can_view", type: SESSION, arg: "sessionId")
   """

@@ -13,6 +13,7 @@ type sessionSource struct {
 	frames  *frames
 	form    *form
 	session string
+	epoch   string // of the logs
 	reader  *run.SessionReader
 	limit   int
 }
@@ -28,7 +29,7 @@ func (r *Root) sessionSource(ctx context.Context, args feedArgs, form *form, aft
 		return nil, err
 	}
 	return &sessionSource{
-		frames: r.frames, form: form, session: args.id, reader: r.Feed.Subscribe(args.id, cursor), limit: r.Limits.BatchEvents,
+		frames: r.frames, form: form, session: args.id, epoch: r.LogEpoch, reader: r.Feed.Subscribe(args.id, cursor), limit: r.Limits.BatchEvents,
 	}, nil
 }
 
@@ -38,7 +39,7 @@ func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
 		return nil, false, err
 	}
 	f, err := s.frames.get(spanKey(span.Span, span.CaughtUp, s.form), func() (Item, error) {
-		cursor := encodeSessionCursor(s.session, span.Cursor())
+		cursor := encodeSessionCursor(s.session, span.Cursor(), s.epoch)
 		payload, err := encodeSpan(span.Span, s.form, encode.Batch{
 			CaughtUp: span.CaughtUp, Ord: span.Ord, Epoch: span.Epoch, Cursor: cursor,
 		})
@@ -50,6 +51,7 @@ func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
 func (s *sessionSource) notify(f func()) { s.reader.Notify(f) }
 func (s *sessionSource) close()          { s.reader.Close() }
 
-func encodeSessionCursor(sessionID string, c run.SessionCursor) string {
-	return encodeCursor(sessionFeed, sessionID, strconv.FormatInt(c.Ord, 10), strconv.FormatInt(c.Sequence, 10))
+// encodeSessionCursor also names the history of the logs that the cursor counts in.
+func encodeSessionCursor(sessionID string, c run.SessionCursor, epoch string) string {
+	return encodeCursor(sessionFeed, sessionID, strconv.FormatInt(c.Ord, 10), strconv.FormatInt(c.Sequence, 10), epoch)
 }

@@ -36,15 +36,21 @@ func (s subscriptions) SessionEvents(ctx context.Context, sessionID string, afte
 		events, err := eventModels(d.Events)
 		return &model.SessionEventBatch{
 			RunID: d.RunID, Ord: d.Ord, Epoch: d.Epoch, Events: events, CaughtUp: d.CaughtUp,
-			Through: encodeSessionCursor(sessionID, d.Through),
+			Through: encodeSessionCursor(sessionID, d.Through, s.LogEpoch),
 		}, err
 	}, nil), nil
 }
 
 // sessionCursor reads a cursor of the session's feed. One that names a run which the session never had would wait for
-// ever, and is refused.
+// ever, and is refused; one of another history of the logs has expired, and the client begins anew. A cursor of an earlier
+// version of the engine names none.
 func (r *Root) sessionCursor(ctx context.Context, sessionID string, after *string) (c run.SessionCursor, err error) {
-	parts, err := decodeCursor(sessionFeed, after, 3)
+	parts, err := decodeCursor(sessionFeed, after, 4)
+	if err != nil {
+		if parts, err = decodeCursor(sessionFeed, after, 3); err == nil {
+			parts = append(parts, r.LogEpoch)
+		}
+	}
 	if err != nil || parts == nil {
 		return c, err
 	}
@@ -53,6 +59,9 @@ func (r *Root) sessionCursor(ctx context.Context, sessionID string, after *strin
 	}
 	if c.Sequence, err = decodeNumber(parts[2]); err != nil {
 		return c, err
+	}
+	if parts[0] == sessionID && parts[3] != r.LogEpoch {
+		return c, problem.New(problem.CursorExpired, "the cursor is of another history of the session").With("logEpoch", r.LogEpoch)
 	}
 	b, err := r.loaders(ctx).session.Load(ctx, sessionID)
 	if err != nil {

@@ -75,7 +75,7 @@ func NewSessionFeed(o SessionFeedOptions) *SessionFeed {
 
 // Subscribe makes a reader of what follows the cursor. It holds nothing until it is polled; see SessionReader.Close.
 func (f *SessionFeed) Subscribe(sessionID string, after SessionCursor) *SessionReader {
-	r := &SessionReader{feed: f, session: sessionID, next: max(after.Ord, 1)}
+	r := &SessionReader{feed: f, session: sessionID, next: max(after.Ord, 1), fresh: after == SessionCursor{}}
 	if after.Ord > 0 {
 		r.sequence = max(after.Sequence, 0)
 	}

@@ -22,6 +22,7 @@ type SessionReader struct {
 	ord      int64 // of the run that is read
 	epoch    int64
 	events   *event.Subscription // of run; nil while the next one is to be found
+	fresh    bool                // it began without a cursor, and nothing has been delivered yet
 
 	// While it waits for the next run.
 	room    *room
@@ -46,7 +47,8 @@ type SessionSpan struct {
 func (s SessionSpan) Cursor() SessionCursor { return SessionCursor{Ord: s.Ord, Sequence: s.Through} }
 
 // Next waits for events behind the cursor and returns at most limit of them, of one run, without gap or repeat, strictly
-// in the order of the runs. Its errors are those of event.Subscription but io.EOF, session.ErrNotFound, the context's
+// in the order of the runs. A reader that began without a cursor steps over what has expired before its first event. Its
+// errors are those of event.Subscription but io.EOF, session.ErrNotFound, the context's
 // and the stores'; it may be called again after the last two. Between two calls the reader holds nothing. It puts itself
 // into the place of Notify's function.
 func (r *SessionReader) Next(ctx context.Context, limit int) (SessionDelivery, error) {
@@ -99,10 +101,18 @@ func (r *SessionReader) PollSpan(ctx context.Context, limit int) (SessionSpan, b
 			r.pass()
 			continue
 		}
+		var gone *event.ExpiredError
+		if r.fresh && errors.As(err, &gone) { // who has nothing gets what is kept
+			r.events.Close()
+			r.sequence = gone.Through
+			r.events = r.feed.o.Hub.Subscribe(gone.RunID, gone.Through)
+			r.events.Notify(r.wake)
+			continue
+		}
 		if !ok || err != nil {
 			return SessionSpan{}, false, err
 		}
-		r.sequence = span.Through
+		r.sequence, r.fresh = span.Through, false
 		out := SessionSpan{Span: span, Ord: r.ord, Epoch: r.epoch}
 		if span.Terminal {
 			r.pass()
