@@ -24,9 +24,7 @@ func (s *Server) Drain() {
 		time.AfterFunc(rand.N(spread+1), k.drain) //nolint:gosec // spreads load
 		time.AfterFunc(s.o.Limits.DrainTimeout, func() { k.fail(CloseRestart, reasonRestart) })
 	}
-	if len(s.sockets) == 0 {
-		s.emptied()
-	}
+	s.checkEmpty()
 }
 
 // Wait waits until a drain has closed all sockets. When ctx ends before, they are cut off, and its error is returned.

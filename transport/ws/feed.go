@@ -76,22 +76,24 @@ func (op *operation) askAgain() {
 	op.k.s.renew.submit(op.renew)
 }
 
-// renew asks for the permission. Who waited in line for longer than a feed may be held gets no answer.
+// renew asks for the permission. A feed that has waited in line for longer than it may be held gets no answer.
 func (op *operation) renew() {
 	k := op.k
 	before := op.feed.Until()
-	held := before
-	if now := time.Now(); held.Before(now) {
-		held = now
+	var failure *gqlerror.Error
+	if late := time.Since(before); late > k.s.o.Limits.HoldFor {
+		p := problem.New(problem.AuthorizationUnavailable, "authorization is unavailable, try again").With("retryable", true)
+		failure = k.s.o.API.Present(k.ctx, p)
+	} else {
+		failure = op.ask()
 	}
-	err := op.askUntil(held.Add(k.s.o.Limits.HoldFor + renewAhead))
 	after := op.feed.Until()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	op.renewing = false
 	switch {
-	case err != nil:
-		op.failure = err
+	case failure != nil:
+		op.failure = failure
 	case after.After(before):
 		op.renewAt = renewalOf(after)
 	default: // an answer that was not new
@@ -104,23 +106,18 @@ func (op *operation) renew() {
 	}
 }
 
-func (op *operation) askUntil(deadline time.Time) (shown *gqlerror.Error) {
-	k, api := op.k, op.k.s.o.API
-	ctx, cancel := context.WithDeadline(k.ctx, deadline)
-	defer cancel()
+// ask asks for the permission; the feed bounds how long that takes.
+func (op *operation) ask() (failure *gqlerror.Error) {
+	ctx, api := op.k.ctx, op.k.s.o.API
 	defer func() {
 		if p := recover(); p != nil {
-			shown = api.Present(ctx, api.Recover(ctx, p))
+			failure = api.Present(ctx, api.Recover(ctx, p))
 		}
 	}()
-	err := op.feed.Renew(ctx)
-	switch {
-	case err == nil, k.ctx.Err() != nil:
-		return nil
-	case ctx.Err() != nil:
-		err = problem.New(problem.AuthorizationUnavailable, "authorization is unavailable, try again").With("retryable", true).Because(err)
+	if err := op.feed.Renew(ctx); err != nil && ctx.Err() == nil {
+		return presented(ctx, api, err)[0]
 	}
-	return presented(ctx, api, err)[0]
+	return nil
 }
 
 // poll asks a feed for its next delivery. last: it was the last, and says why.

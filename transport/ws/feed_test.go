@@ -82,16 +82,34 @@ func TestPolledDeliveriesAreHeld(t *testing.T) {
 	}
 }
 
-// Nobody answers whether a feed is still permitted: it ends when it was held for long enough.
+// Where so many feeds wait for an answer that some get no turn, those end when they were held for long enough.
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t, func(l *Limits) { l.HoldFor = 100 * time.Millisecond })
+	w.server.renew = newPool(1)
 	c := w.ready("alice")
-	a := w.feed("a")
-	a.until = time.Now()
-	a.renew = func(ctx context.Context) (time.Time, error) { <-ctx.Done(); return time.Time{}, ctx.Err() }
-	a.put(`{"data":1}`)
-	c.subscribe("1", "feed a")
-	c.want(`{"id":"1","type":"error","payload":[{"message":"authorization is unavailable, try again","extensions":{"code":"AUTHORIZATION_UNAVAILABLE"}}]}`)
+	for _, name := range []string{"a", "b"} {
+		f := w.feed(name)
+		f.until = time.Now()
+		f.renew = func(context.Context) (time.Time, error) {
+			<-time.After(300 * time.Millisecond) // an authorization that is slow
+			return time.Time{}, problem.New(problem.AuthorizationUnavailable, "nobody answered")
+		}
+		f.put(`{"data":1}`)
+		c.subscribe(name, "feed "+name)
+	}
+	asked := 0
+	for range 2 {
+		got, err := c.next()
+		if err != nil || !strings.Contains(got, `"type":"error"`) || !strings.Contains(got, "AUTHORIZATION_UNAVAILABLE") {
+			t.Fatalf("got %s (%v)", got, err)
+		}
+		if strings.Contains(got, "nobody answered") {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("%d were asked for", asked)
+	}
 }
 
 // A feed that always has something leaves room for one that has something now and then, and for answers.

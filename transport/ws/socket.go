@@ -50,7 +50,8 @@ type socket struct {
 	timer   *time.Timer
 	heard   atomic.Bool // something came since the last ping
 	cancel  context.CancelCauseFunc
-	release func() // of the connection's place; of whoever is about to replace it, then of the last
+	release func()    // of the connection's place; of whoever is about to replace it, then of the last
+	writeBy time.Time // of the writer: the deadline that is set
 
 	mu       sync.Mutex
 	room     sync.Cond // there is room in queue, or no more sense in waiting for it

@@ -17,8 +17,9 @@ const (
 // entry is one thing to be written: a frame, or what a feed gave.
 type entry struct {
 	op      *operation
-	payload []byte // of next; without op a whole frame
-	last    bool   // the operation's last: complete, or the failure
+	payload []byte    // of next; without op a whole frame
+	until   time.Time // a delivery is permitted until then, at least
+	last    bool      // the operation's last: complete, or the failure
 	failure *gqlerror.Error
 }
 
@@ -129,6 +130,10 @@ func (k *socket) collect(b *batch) (ticked bool) {
 func (k *socket) gather(b *batch) {
 	for b.size < batchBytes && len(b.entries) < batchEntries {
 		op, failure := k.nextReady()
+		var until time.Time
+		if op != nil {
+			until = op.feed.Until()
+		}
 		switch {
 		case op == nil:
 			return
@@ -136,7 +141,7 @@ func (k *socket) gather(b *batch) {
 			op.held = nil
 			b.add(op.failed(failure))
 			continue
-		case !time.Now().Before(op.feed.Until()):
+		case !time.Now().Before(until):
 			op.starve()
 			continue
 		case op.held != nil:
@@ -149,6 +154,7 @@ func (k *socket) gather(b *batch) {
 		if !ok {
 			continue
 		}
+		e.until = until
 		b.add(e)
 		if !e.last {
 			k.mu.Lock()
@@ -203,7 +209,7 @@ func (k *socket) flush(b *batch) bool {
 		case e.failure != nil:
 			b.buf = append(b.buf, errorFrame(op.rawID, gqlerror.List{e.failure})...)
 			op.dismiss()
-		case op.held != nil || !now.Before(op.feed.Until()):
+		case op.held != nil || !now.Before(e.until) && !now.Before(op.feed.Until()):
 			op.held = append(op.held, e)
 			op.starve()
 		case e.last:
@@ -218,7 +224,11 @@ func (k *socket) flush(b *batch) bool {
 	if len(b.buf) == 0 && len(b.cuts) == 0 {
 		return true
 	}
-	_ = k.net.SetWriteDeadline(now.Add(k.s.o.Limits.WriteTimeout))
+	// The deadline is moved on when a fair part of it is over, not for each write.
+	if limit := k.s.o.Limits.WriteTimeout; closing || k.writeBy.Sub(now) < limit-limit/8 {
+		k.writeBy = now.Add(limit)
+		_ = k.net.SetWriteDeadline(k.writeBy)
+	}
 	err := b.writeTo(k.net)
 	switch {
 	case err != nil:

@@ -98,6 +98,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sockets  map[*socket]struct{}
+	coming   int // sockets that are being made
 	draining bool
 	empty    chan struct{} // closed when draining and no socket is left
 }
@@ -135,37 +136,53 @@ func NewServer(o Options) *Server {
 // Serve makes a socket of an upgrade request that has been admitted, and returns at once; known, where not nil, is who
 // the request itself says that calls. What the request held is let go.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, exec graphql.GraphExecutor, known *Identity) {
-	if s.isDraining() {
+	if !s.begin() {
 		s.o.Refuse(w, http.StatusServiceUnavailable, problem.New(problem.Capacity, reasonRestart).With("retryAfter", 1))
 		return
 	}
 	release, p := s.o.Take(authz.Caller{})
 	if p != nil {
+		s.begun(nil)
 		s.o.Refuse(w, http.StatusServiceUnavailable, p)
 		return
 	}
 	conn, err := s.upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		release()
+		s.begun(nil)
 		return
 	}
 	k := newSocket(s, conn, exec, known, release)
-	s.mu.Lock()
-	draining := s.draining
-	s.sockets[k] = struct{}{}
-	s.mu.Unlock()
+	draining := s.begun(k)
 	go k.read()
 	switch {
 	case conn.Subprotocol() != Subprotocol:
 		k.fail(CloseSubprotocol, "Subprotocol not acceptable")
-	case draining: // it began meanwhile
+	case draining: // meanwhile
 		k.fail(CloseRestart, reasonRestart)
 	}
 }
 
-func (s *Server) isDraining() bool {
+// begin announces a socket; false: there may be none any more.
+func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.coming++
+	return true
+}
+
+// begun has the socket that was announced; nil: there is none.
+func (s *Server) begun(k *socket) (draining bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming--
+	if k != nil {
+		s.sockets[k] = struct{}{}
+	}
+	s.checkEmpty()
 	return s.draining
 }
 
@@ -181,13 +198,14 @@ func (s *Server) forget(k *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sockets, k)
-	if s.draining && len(s.sockets) == 0 {
-		s.emptied()
-	}
+	s.checkEmpty()
 }
 
-// emptied says that the last socket of a drain is gone. mu is held.
-func (s *Server) emptied() {
+// checkEmpty says when the last socket of a drain is gone. mu is held.
+func (s *Server) checkEmpty() {
+	if !s.draining || len(s.sockets) > 0 || s.coming > 0 {
+		return
+	}
 	select {
 	case <-s.empty:
 	default:
