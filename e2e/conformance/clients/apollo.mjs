@@ -20,15 +20,17 @@ const client = new ApolloClient({
   ),
 })
 
-const RUN_EVENTS = gql`subscription ($runId: ID!, $after: Int!) {
-  runEvents(runId: $runId, after: $after) { through events { sequence type ... on TextDeltaEvent { delta } } }
+const RUN_EVENTS = gql`subscription ($runId: ID!, $logEpoch: ID, $after: Int!) {
+  runEvents(runId: $runId, logEpoch: $logEpoch, after: $after) {
+    through events { sequence type ... on TextDeltaEvent { delta } }
+  }
 }`
 
 // A subscription from the cursor of the moment, again and again until the engine says that the run is complete.
-async function followRun(runId, onEvent, after = 0) {
+async function followRun({ id: runId, logEpoch }, onEvent, after = 0) {
   for (let wait = 100; ; wait = Math.min(2 * wait, 10_000)) {
     const failure = await new Promise((settle) => {
-      client.subscribe({ query: RUN_EVENTS, variables: { runId, after }, fetchPolicy: 'no-cache' }).subscribe({
+      client.subscribe({ query: RUN_EVENTS, variables: { runId, logEpoch, after }, fetchPolicy: 'no-cache' }).subscribe({
         next: ({ data, error }) => {
           if (error) return settle(error) // Apollo tells of a lost connection here, and then completes
           for (const { __typename, ...event } of data.runEvents.events) onEvent(event)
@@ -61,11 +63,11 @@ const { data: { agent } } = await client.query({
 console.log(`agent ${agent.name}`)
 const { data: { startRun } } = await client.mutate({
   mutation: gql`mutation ($in: StartRunInput!) {
-    startRun(input: $in) { ... on StartRunSuccess { run { id } } ... on Problem { code message } }
+    startRun(input: $in) { ... on StartRunSuccess { run { id logEpoch } } ... on Problem { code message } }
   }`,
   variables: { in: { agentId: AGENT, message: { text: TEXT } } },
 })
 if (!startRun.run) throw new Error(startRun.message)
 console.log(`run ${startRun.run.id}`)
-await followRun(startRun.run.id, (event) => console.log(JSON.stringify(event)))
+await followRun(startRun.run, (event) => console.log(JSON.stringify(event)))
 console.log('complete')

@@ -18,13 +18,15 @@ async function ask(query, variables) {
 }
 
 // A subscription from the cursor of the moment, again and again until the engine says that the run is complete.
-async function* runEvents(runId, after = 0) {
-  const query = `subscription ($runId: ID!, $after: Int!) {
-    runEvents(runId: $runId, after: $after) { through events { sequence type ... on TextDeltaEvent { delta } } }
+async function* runEvents({ id: runId, logEpoch }, after = 0) {
+  const query = `subscription ($runId: ID!, $logEpoch: ID, $after: Int!) {
+    runEvents(runId: $runId, logEpoch: $logEpoch, after: $after) {
+      through events { sequence type ... on TextDeltaEvent { delta } }
+    }
   }`
   for (let wait = 100; ; wait = Math.min(2 * wait, 10_000)) {
     try {
-      for await (const { data, errors } of client.iterate({ query, variables: { runId, after } })) {
+      for await (const { data, errors } of client.iterate({ query, variables: { runId, logEpoch, after } })) {
         if (errors) throw errors
         yield* data.runEvents.events
         after = data.runEvents.through
@@ -48,11 +50,11 @@ const { agent } = await ask('query ($id: ID!) { agent(id: $id) { name } }', { id
 console.log(`agent ${agent.name}`)
 const { startRun } = await ask(
   `mutation ($in: StartRunInput!) {
-    startRun(input: $in) { ... on StartRunSuccess { run { id } } ... on Problem { code message } }
+    startRun(input: $in) { ... on StartRunSuccess { run { id logEpoch } } ... on Problem { code message } }
   }`,
   { in: { agentId: AGENT, message: { text: TEXT } } },
 )
 if (!startRun.run) throw new Error(startRun.message)
 console.log(`run ${startRun.run.id}`)
-for await (const event of runEvents(startRun.run.id)) console.log(JSON.stringify(event))
+for await (const event of runEvents(startRun.run)) console.log(JSON.stringify(event))
 console.log('complete')

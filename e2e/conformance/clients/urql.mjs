@@ -26,16 +26,18 @@ const client = new Client({
   ],
 })
 
-const RUN_EVENTS = gql`subscription ($runId: ID!, $after: Int!) {
-  runEvents(runId: $runId, after: $after) { through events { sequence type ... on TextDeltaEvent { delta } } }
+const RUN_EVENTS = gql`subscription ($runId: ID!, $logEpoch: ID, $after: Int!) {
+  runEvents(runId: $runId, logEpoch: $logEpoch, after: $after) {
+    through events { sequence type ... on TextDeltaEvent { delta } }
+  }
 }`
 
 // A subscription from the cursor of the moment, again and again until the engine says that the run is complete.
-async function followRun(runId, onEvent, after = 0) {
+async function followRun({ id: runId, logEpoch }, onEvent, after = 0) {
   for (let wait = 100; ; wait = Math.min(2 * wait, 10_000)) {
     const failure = await new Promise((settle) => {
       pipe(
-        client.subscription(RUN_EVENTS, { runId, after }),
+        client.subscription(RUN_EVENTS, { runId, logEpoch, after }),
         onEnd(settle), // without an argument: the end of the run
         subscribe(({ data, error, hasNext }) => {
           if (error) return settle(error) // urql tells of a lost connection here, and then ends
@@ -70,11 +72,11 @@ const { agent } = await ask(client.query(gql`query ($id: ID!) { agent(id: $id) {
 console.log(`agent ${agent.name}`)
 const { startRun } = await ask(client.mutation(
   gql`mutation ($in: StartRunInput!) {
-    startRun(input: $in) { ... on StartRunSuccess { run { id } } ... on Problem { code message } }
+    startRun(input: $in) { ... on StartRunSuccess { run { id logEpoch } } ... on Problem { code message } }
   }`,
   { in: { agentId: AGENT, message: { text: TEXT } } },
 ))
 if (!startRun.run) throw new Error(startRun.message)
 console.log(`run ${startRun.run.id}`)
-await followRun(startRun.run.id, (event) => console.log(JSON.stringify(event)))
+await followRun(startRun.run, (event) => console.log(JSON.stringify(event)))
 console.log('complete')

@@ -21,16 +21,24 @@ var engine, token = os.Getenv("ENGINE"), os.Getenv("TOKEN")
 
 const (
 	startRun = `mutation ($in: StartRunInput!) {
-	  startRun(input: $in) { ... on StartRunSuccess { run { id } } ... on Problem { message } }
+	  startRun(input: $in) { ... on StartRunSuccess { run { id logEpoch } } ... on Problem { message } }
 	}`
-	runEvents = `subscription ($runId: ID!, $after: Int!) {
-	  runEvents(runId: $runId, after: $after) { through events { sequence type ... on TextDeltaEvent { delta } } }
+	runEvents = `subscription ($runId: ID!, $logEpoch: ID, $after: Int!) {
+	  runEvents(runId: $runId, logEpoch: $logEpoch, after: $after) {
+	    through events { sequence type ... on TextDeltaEvent { delta } }
+	  }
 	}`
 )
 
 type operation struct {
 	Query     string         `json:"query"`
 	Variables map[string]any `json:"variables"`
+}
+
+// run is a run with the history that its cursors count.
+type run struct {
+	ID       string
+	LogEpoch string
 }
 
 type message struct {
@@ -42,44 +50,44 @@ type message struct {
 // errFinal: the engine refuses, and would refuse again.
 var errFinal = errors.New("refused")
 
-// start starts a run and returns its id.
-func start(agent, text string) (string, error) {
+// start starts a run.
+func start(agent, text string) (r run, err error) {
 	in := map[string]any{"agentId": agent, "message": map[string]any{"text": text}}
 	body, err := json.Marshal(operation{startRun, map[string]any{"in": in}})
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	req, err := http.NewRequest(http.MethodPost, engine+"/graphql", bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return "", err
+		return r, err
 	}
 	defer res.Body.Close()
 	var answer struct {
 		Data struct {
 			StartRun struct {
-				Run     struct{ ID string }
+				Run     run
 				Message string
 			}
 		}
 	}
 	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
-		return "", err
+		return r, err
 	}
 	if answer.Data.StartRun.Run.ID == "" {
-		return "", fmt.Errorf("%w: %s", errFinal, answer.Data.StartRun.Message)
+		return r, fmt.Errorf("%w: %s", errFinal, answer.Data.StartRun.Message)
 	}
-	return answer.Data.StartRun.Run.ID, nil
+	return answer.Data.StartRun.Run, nil
 }
 
 // follow reads the events behind the cursor on one connection and moves the cursor. It returns nil when the run is
 // complete.
-func follow(run string, after *int64) error {
+func follow(r run, after *int64) error {
 	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, HandshakeTimeout: 10 * time.Second}
 	conn, res, err := dialer.Dial(strings.Replace(engine, "http", "ws", 1)+"/graphql", nil)
 	if err != nil {
@@ -112,7 +120,7 @@ func follow(run string, after *int64) error {
 		}
 		switch in.Type {
 		case "connection_ack":
-			ask := operation{runEvents, map[string]any{"runId": run, "after": *after}}
+			ask := operation{runEvents, map[string]any{"runId": r.ID, "logEpoch": r.LogEpoch, "after": *after}}
 			if err := conn.WriteJSON(message{ID: "1", Type: "subscribe", Payload: ask}); err != nil {
 				return err
 			}
@@ -157,15 +165,15 @@ func refusal(payload json.RawMessage) error {
 }
 
 func main() {
-	run, err := start(os.Getenv("AGENT"), os.Getenv("TEXT"))
+	r, err := start(os.Getenv("AGENT"), os.Getenv("TEXT"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("run", run)
+	fmt.Println("run", r.ID)
 	var after int64
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
 		from := after
-		err := follow(run, &after)
+		err := follow(r, &after)
 		if err == nil {
 			break
 		}
