@@ -111,6 +111,8 @@ func TestExpiredRun(t *testing.T) {
 	agent := newAgent(ctx, t, c, scripted)
 	r, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("remember me")))
 	last := enginetest.Last(events).Sequence
+	batches := sessionBatches(ctx, t, c, r.SessionID, len(events))
+	cursor := batches[len(batches)-1].Through
 
 	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.Count(60, 50*time.Millisecond)))
 	if out, err := admin(ctx, t, engine.Data(), "expire-run", live.ID); err == nil || !strings.Contains(err.Error(), "has not ended") {
@@ -133,9 +135,47 @@ func TestExpiredRun(t *testing.T) {
 	if err != nil || len(said) != 2 || said[1].Text != "remember me" {
 		t.Fatalf("the transcript shows %+v, %v", said, err)
 	}
-	_, events = complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
+	// A reader of the conversation that had a part of it is told so; one that begins gets what is kept.
+	second, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("next")))
 	wantFinished(t, events)
+	wantAdmin(ctx, t, engine.Data(), "events 1 to", "expire-run", second.ID)
+	third, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("last")))
+	wantFinished(t, events)
+	for {
+		w, err := c.WatchSession(ctx, r.SessionID, cursor)
+		if err == nil {
+			_, err = w.Next(ctx)
+			w.Close()
+		}
+		if enginetest.Code(err) == "CURSOR_EXPIRED" {
+			break
+		}
+		if err != nil {
+			t.Fatalf("a cursor before what has expired: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond) // bounded by ctx
+	}
+	for _, e := range sessionBatches(ctx, t, c, r.SessionID, len(events)) {
+		if e.RunID != third.ID {
+			t.Fatalf("a reader of the whole conversation got a batch of %s, want %s only", e.RunID, third.ID)
+		}
+	}
 	wantClean(ctx, t, engine.Data())
+}
+
+// sessionBatches reads a conversation from its beginning, so many events.
+func sessionBatches(ctx context.Context, t *testing.T, c *enginetest.Client, sessionID string, n int) []enginetest.SessionBatch {
+	t.Helper()
+	w, err := c.WatchSession(ctx, sessionID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	batches, err := w.Until(ctx, func(batches []enginetest.SessionBatch) bool { return len(enginetest.Joined(batches)) >= n })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batches
 }
 
 // TestRetention lets the engine take logs away by itself.

@@ -33,5 +33,5 @@ func (r *Root) snapshot(ctx context.Context, p *problem.Error, runID string) err
 	if _, told := p.Extra["firstAvailable"]; !told {
 		p = p.With("firstAvailable", doc.ExpiredThrough+1)
 	}
-	return p.With("status", string(doc.Status)).With("lastSequence", doc.LastSequence).With("logEpoch", r.LogEpoch)
+	return p.With("runId", runID).With("status", string(doc.Status)).With("lastSequence", doc.LastSequence).With("logEpoch", r.LogEpoch)
 }
