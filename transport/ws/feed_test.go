@@ -63,9 +63,10 @@ func TestPolledDeliveriesAreHeld(t *testing.T) {
 		return time.Now().Add(time.Hour), nil
 	}
 	n := 0
+	a.until = time.Now().Add(200 * time.Millisecond)
 	a.source = func() string { // a.mu is held
 		if n++; n == 3 {
-			a.until = time.Now() // ends while the batch is gathered
+			<-time.After(time.Until(a.until)) // a store that is slow: it ends while the batch is gathered
 			a.source = nil
 			time.AfterFunc(50*time.Millisecond, func() { close(allowed) })
 		}
