@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Bounds of one run's journal. A reserve on top of JournalBytes and JournalSteps takes the terminal with the closings
-// before it, so that a full journal can always be ended.
+// Bounds of one run's journal. A reserve on top of JournalBytes and JournalSteps takes the question to a person, of which a
+// run has one at most, and the terminal with the closings before it, so that a full journal can always be ended.
 const (
 	DefaultJournalBytes = 8 << 20
 	DefaultJournalSteps = 4096
@@ -60,15 +60,16 @@ func (j *journal) changed() {
 const entryOverhead = 48
 
 // append adds a step. While the journal is full it waits for an acknowledgement, and returns the cause of ctx when
-// that ends first. An empty journal takes any step, so that one above the bound cannot wait for ever.
-func (j *journal) append(ctx context.Context, body []byte) error {
+// that ends first. An empty journal takes any step, so that one above the bound cannot wait for ever. An urgent step, which
+// ends what the harness does, never waits.
+func (j *journal) append(ctx context.Context, body []byte, urgent bool) error {
 	for {
 		j.mu.Lock()
 		switch {
 		case j.ended:
 			j.mu.Unlock()
 			return errJournalEnded
-		case len(j.entries) == 0, len(j.entries) < j.maxSteps && j.bytes+int64(len(body)) <= j.maxBytes:
+		case urgent, len(j.entries) == 0, len(j.entries) < j.maxSteps && j.bytes+int64(len(body)) <= j.maxBytes:
 			j.push(body)
 			j.mu.Unlock()
 			return nil

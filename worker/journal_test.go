@@ -22,12 +22,12 @@ func TestJournalBackpressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(1<<20, 2)
 		for _, b := range []string{"a", "b"} {
-			if err := j.append(t.Context(), []byte(b)); err != nil {
+			if err := j.append(t.Context(), []byte(b), false); err != nil {
 				t.Fatal(err)
 			}
 		}
 		third := make(chan error, 1)
-		go func() { third <- j.append(t.Context(), []byte("c")) }()
+		go func() { third <- j.append(t.Context(), []byte("c"), false) }()
 		synctest.Wait()
 		select {
 		case err := <-third:
@@ -50,12 +50,12 @@ func TestJournalBackpressure(t *testing.T) {
 func TestJournalFullAndCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(10, 100)
-		if err := j.append(t.Context(), []byte("more than ten bytes")); err != nil {
+		if err := j.append(t.Context(), []byte("more than ten bytes"), false); err != nil {
 			t.Fatal("an empty journal takes any step:", err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- j.append(ctx, []byte("x")) }()
+		go func() { done <- j.append(ctx, []byte("x"), false) }()
 		synctest.Wait()
 		why := errors.New("why")
 		cancel(why)
@@ -68,7 +68,7 @@ func TestJournalFullAndCancelled(t *testing.T) {
 		if err != nil || bodies(r) != "2:closing 3:terminal " || !r.ended {
 			t.Fatalf("read %q %v %v", bodies(r), r.ended, err)
 		}
-		if err := j.append(t.Context(), []byte("late")); !errors.Is(err, errJournalEnded) {
+		if err := j.append(t.Context(), []byte("late"), false); !errors.Is(err, errJournalEnded) {
 			t.Fatalf("got %v, want errJournalEnded", err)
 		}
 		if j.forgotten() {
@@ -95,7 +95,7 @@ func TestJournalAgainstModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
 				b := rapid.StringN(0, 60, 60).Draw(t, "body")
-				err := j.append(cancelled, []byte(b)) // cancelled: a full journal answers at once
+				err := j.append(cancelled, []byte(b), false) // cancelled: a full journal answers at once
 				var size int
 				for _, s := range all[floor:] {
 					size += len(s) + entryOverhead
@@ -169,7 +169,7 @@ func BenchmarkJournal(b *testing.B) {
 	b.ReportAllocs()
 	var seq int64
 	for b.Loop() {
-		if err := j.append(b.Context(), body); err != nil {
+		if err := j.append(b.Context(), body, false); err != nil {
 			b.Fatal(err)
 		}
 		if seq++; seq%256 == 0 {

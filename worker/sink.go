@@ -96,8 +96,9 @@ func (s *sink) Yield(step Step) error {
 		s.terminal = append(bodies, s.terminal...)
 		return nil
 	}
+	urgent := slices.ContainsFunc(events, func(e event.Event) bool { return e.Type() == event.TypeInterruptRequested })
 	for _, b := range bodies {
-		if err := s.journal.append(s.ctx, b); err != nil {
+		if err := s.journal.append(s.ctx, b, urgent); err != nil {
 			return err
 		}
 	}
