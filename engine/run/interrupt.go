@@ -159,6 +159,7 @@ func (c *Coordinator) settleInterrupt(ctx context.Context, sessionID, interrupt 
 		return session.Settle(b, interrupt, revision, how, c.Boot, op)
 	})
 	if errors.Is(err, session.ErrUnchanged) {
+		c.recordInterrupt(ctx, b.Decided) // the engine that settled it may have died before it said so
 		return b, nil
 	}
 	if err != nil {

@@ -2,6 +2,8 @@ package run_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +31,12 @@ func (p *peers) join(e *engine) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.live[e.boot] = e
+}
+
+func (p *peers) all() []*engine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.live))
 }
 
 // gone makes the others take the engine for gone, whether it is or not.
@@ -66,7 +74,7 @@ func (p *peers) Tell(h replica.Hint) {
 func (e *engine) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); e.Coordinator.Run(ctx) }()
+	go func() { defer close(done); e.Run(ctx) }()
 	e.t.Cleanup(func() { cancel(); <-done })
 }
 

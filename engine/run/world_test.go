@@ -14,6 +14,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/engine/blob"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/id"
@@ -42,6 +43,7 @@ type world struct {
 	sessions session.Store
 	runs     run.Store
 	blobs    *blobs
+	states   blob.Store
 
 	peers *peers // nil: an engine knows of no other
 }
@@ -56,6 +58,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store, runs: store, blobs: newBlobs()}
+	w.states = w.blobs
 	w.agent = agent.Agent{ID: id.New(id.Agent), Rev: 1, State: agent.StateActive, Environment: "test", Owner: "alice", Slug: "a", Version: 1}
 	if err := store.InsertAgent(ctx, w.agent); err != nil {
 		t.Fatal(err)
@@ -120,7 +123,7 @@ func (w *world) boot(limits run.Limits) *engine {
 	hub := event.NewHub(event.HubOptions{Log: w.store, Poll: 50 * time.Millisecond})
 	boot := id.New(id.Boot)
 	o := run.Options{
-		Runs: w.runs, Blobs: w.blobs, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
+		Runs: w.runs, Blobs: w.states, Sessions: w.sessions, Events: w.log, Publish: hub.Publish, Agents: w.store, Harnesses: w, Workers: w.host,
 		Capabilities: w, Authz: w, Secret: w.secret, Boot: boot, Limits: limits,
 	}
 	if w.peers != nil {
