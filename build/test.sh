@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test: the units, under the race detector where there is a C compiler, and beside them the end-to-end tests,
-# which run built programs and mostly wait for them; then the tests of the Node agents. What runs beside is shown at its end.
+# which run the programs in bin/ and mostly wait for them; then the tests of the Node agents. What runs beside is shown at its end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ fi
 
 said="$(mktemp)"
 trap 'rm -f "$said"' EXIT
-CGO_ENABLED=0 go test -timeout 30m ./e2e/... >"$said" 2>&1 &
+CGO_ENABLED=0 HARNESS_BIN="$PWD/bin" go test -timeout 30m ./e2e/... >"$said" 2>&1 &
 beside=$!
 
 failed=()

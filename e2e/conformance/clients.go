@@ -12,9 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
@@ -22,10 +21,10 @@ import (
 // How a client is treated.
 const (
 	clientTimeout = 60 * time.Second
-	cutsPerClient = 3
+	cutsPerClient = 2
 	eventsBetween = 12 // events that it prints on a connection before the next cut
-	spoken        = 120
-	everyMs       = 50
+	spoken        = 200
+	everyMs       = 60
 )
 
 // clientProgram is a program of docs/clients.md.
@@ -67,72 +66,119 @@ func tryClients(ctx context.Context, s *stage) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("failed to build clients/gorilla: %w\n%s", err, out)
 	}
-	verdicts := make([]string, len(clientPrograms))
-	var g errgroup.Group
+	trials := make([]*trial, len(clientPrograms))
 	for i, p := range clientPrograms {
-		g.Go(func() error {
-			var err error
-			verdicts[i], err = p.try(ctx, s, agent, gorilla)
-			if err != nil {
-				verdicts[i] = "FAILED: " + err.Error()
-				return fmt.Errorf("%s failed", p.file)
-			}
-			return nil
-		})
+		if trials[i], err = newTrial(s, p, agent, gorilla); err != nil {
+			return err
+		}
+		defer trials[i].heard.door.close()
 	}
-	err = g.Wait()
-	for i, p := range clientPrograms {
-		fmt.Printf("  %-16s %s\n", p.file, verdicts[i])
-	}
-	return err
-}
-
-// try runs the program, cuts it off again and again, and compares what it printed with the log.
-func (p clientProgram) try(ctx context.Context, s *stage, agent enginetest.Agent, gorilla string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, clientTimeout, errors.New("it did not come to the run's end"))
 	defer cancel()
-	door, err := newProxy(strings.TrimPrefix(s.engine.URL(), "http://"))
-	if err != nil {
-		return "", err
+	var all sync.WaitGroup
+	for _, t := range trials {
+		all.Go(func() { t.err = t.run(ctx) })
 	}
-	defer door.close()
+	// When every client has come back twice and reads again, the engine ends as operators end it, and another goes on.
+	for _, t := range trials {
+		select {
+		case <-t.heard.settled:
+		case <-ctx.Done():
+		}
+	}
+	moveErr := s.replaceEngine(ctx, trials)
+	all.Wait()
+	failed := 0
+	for _, t := range trials {
+		verdict := ""
+		if t.err == nil {
+			verdict, t.err = t.judge(ctx, s)
+		}
+		if t.err != nil {
+			failed++
+			verdict = "FAILED: " + t.err.Error()
+		}
+		fmt.Printf("  %-16s %s\n", t.program.file, verdict)
+	}
+	if failed > 0 {
+		err = fmt.Errorf("%d client programs failed", failed)
+	}
+	return errors.Join(moveErr, err)
+}
 
-	cmd := exec.CommandContext(ctx, gorilla)
+// replaceEngine ends the engine with SIGTERM, starts it anew, and has the proxies go there.
+func (s *stage) replaceEngine(ctx context.Context, trials []*trial) error {
+	if err := s.engine.Stop(); err != nil {
+		return err
+	}
+	if err := s.engine.Restart(ctx); err != nil {
+		return err
+	}
+	s.client.Close()
+	s.client = s.engine.Client()
+	for _, t := range trials {
+		t.heard.door.move(s.address())
+	}
+	return nil
+}
+
+// trial is one program at work.
+type trial struct {
+	program clientProgram
+	agent   enginetest.Agent
+	command []string
+	env     []string
+	heard   *hearing
+	err     error
+}
+
+func newTrial(s *stage, p clientProgram, agent enginetest.Agent, gorilla string) (*trial, error) {
+	t := &trial{program: p, agent: agent, command: []string{gorilla}}
 	if len(p.run) > 0 {
 		file, err := filepath.Abs(filepath.Join(s.dir, "clients", p.file))
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		cmd = exec.CommandContext(ctx, p.run[0], append(p.run[1:], file)...)
+		t.command = append(p.run[:len(p.run):len(p.run)], file)
 	}
-	cmd.Env = append(os.Environ(), "ENGINE="+door.url(), "TOKEN="+s.client.Target().Token, "AGENT="+agent.ID, "TEXT=Hello.")
+	door, err := newProxy(s.address())
+	if err != nil {
+		return nil, err
+	}
+	t.heard = &hearing{door: door, settled: make(chan struct{})}
+	t.env = append(os.Environ(), "ENGINE="+door.url(), "TOKEN="+s.client.Target().Token, "AGENT="+agent.ID, "TEXT=Hello.")
+	return t, nil
+}
+
+// run runs the program to its end, and has it cut off again and again.
+func (t *trial) run(ctx context.Context) error {
+	defer t.heard.settle()
+	cmd := exec.CommandContext(ctx, t.command[0], t.command[1:]...)
+	cmd.Env = t.env
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return "", err
+		return err
 	}
-	heard := &hearing{door: door}
-	readErr := heard.read(ctx, out)
+	readErr := t.heard.read(ctx, out)
 	if err := cmd.Wait(); err != nil {
-		return "", fmt.Errorf("%w after %d events (complete: %t), cut after %v: %w", err, len(heard.events), heard.complete, heard.cuts,
+		return fmt.Errorf("%w after %d events (complete: %t), cut after %v: %w", err, len(t.heard.events), t.heard.complete, t.heard.cuts,
 			errors.Join(context.Cause(ctx), readErr, errors.New(tailOf(complaint.String()))))
 	}
-	if readErr != nil {
-		return "", readErr
-	}
-	return p.judge(ctx, s, heard, agent)
+	return readErr
 }
 
 // judge compares what the program said with the log.
-func (p clientProgram) judge(ctx context.Context, s *stage, heard *hearing, agent enginetest.Agent) (string, error) {
+func (t *trial) judge(ctx context.Context, s *stage) (string, error) {
+	heard := t.heard
 	switch {
-	case p.asks && heard.agent != agent.Name:
-		return "", fmt.Errorf("the query answered %q, want %q", heard.agent, agent.Name)
+	case t.program.asks && heard.agent != t.agent.Name:
+		return "", fmt.Errorf("the query answered %q, want %q", heard.agent, t.agent.Name)
 	case heard.run == "":
 		return "", errors.New("no run was started")
 	case !heard.complete:
@@ -147,6 +193,9 @@ func (p clientProgram) judge(ctx context.Context, s *stage, heard *hearing, agen
 	if err := enginetest.CheckLog(log); err != nil {
 		return "", err
 	}
+	if len(enginetest.Find(log, enginetest.RunRecovered)) == 0 {
+		return "", errors.New("the run was over before the engine was replaced")
+	}
 	want := make([]enginetest.Event, len(log))
 	for i, e := range log {
 		if want[i], err = reduced(e.Sequence, e.Type, e.Delta); err != nil {
@@ -157,10 +206,10 @@ func (p clientProgram) judge(ctx context.Context, s *stage, heard *hearing, agen
 		return "", fmt.Errorf("not what the log has: %s", d)
 	}
 	what := "mutation, subscription"
-	if p.asks {
+	if t.program.asks {
 		what = "query, " + what
 	}
-	return fmt.Sprintf("ok: %s; cut after events %v, resumed each time; %d events, the same as in the log", what, heard.cuts, len(log)), nil
+	return fmt.Sprintf("ok: %s; cut after events %v and moved to another engine; %d events, the same as in the log", what, heard.cuts, len(log)), nil
 }
 
 // hearing is what a program prints: a line `agent NAME`, a line `run ID`, a line of JSON for each event or batch, and a
@@ -173,7 +222,12 @@ type hearing struct {
 	complete bool
 	cuts     []int64
 	since    int // events since the last cut
+	settled  chan struct{}
+	once     sync.Once
 }
+
+// settle says that the program reads on behind its last cut, or has ended.
+func (h *hearing) settle() { h.once.Do(func() { close(h.settled) }) }
 
 func (h *hearing) read(ctx context.Context, out io.Reader) error {
 	lines := bufio.NewScanner(out)
@@ -195,7 +249,11 @@ func (h *hearing) read(ctx context.Context, out io.Reader) error {
 			}
 			h.events = append(h.events, events...)
 			h.since += len(events)
-			if h.since >= eventsBetween && len(h.cuts) < cutsPerClient {
+			switch {
+			case h.since < eventsBetween:
+			case len(h.cuts) == cutsPerClient:
+				h.settle()
+			default:
 				if err := h.door.cutAll(ctx); err != nil {
 					return err
 				}

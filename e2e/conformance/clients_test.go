@@ -53,7 +53,7 @@ complete
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &hearing{}
+			h := &hearing{settled: make(chan struct{})}
 			if err := h.read(t.Context(), strings.NewReader(said)); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 // Command conformance runs a built engine against what others wrote: the audits of the npm package graphql-http, the
 // clients graphql-ws, graphql-sse, Apollo Client, urql, curl and gorilla/websocket whose connections are cut in
-// mid-stream, and each row of the table of graphql-transport-ws. It prints what it found and fails unless all is well.
+// mid-stream and whose engine is replaced, and each row of the table of graphql-transport-ws. It prints what it found and fails unless all is well.
 package main
 
 import (

@@ -13,11 +13,11 @@ import (
 // proxy is a TCP proxy in front of an engine whose connections can be cut in the middle of a message.
 type proxy struct {
 	listener net.Listener
-	target   string // host:port
 	links    sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[*link]bool
+	mu     sync.Mutex
+	target string // host:port
+	conns  map[*link]bool
 }
 
 // link is one connection with the one behind it.
@@ -40,6 +40,13 @@ func newProxy(target string) (*proxy, error) {
 // url is where clients go.
 func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
 
+// move has further connections go to another engine.
+func (p *proxy) move(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // close ends every connection and waits for what serves them.
 func (p *proxy) close() {
 	p.listener.Close()
@@ -57,7 +64,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.DialTimeout("tcp", p.target, 10*time.Second)
+		p.mu.Lock()
+		target := p.target
+		p.mu.Unlock()
+		server, err := net.DialTimeout("tcp", target, 10*time.Second)
 		if err != nil {
 			conn.Close()
 			continue

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
@@ -97,6 +98,9 @@ func (s *stage) close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// address is where the engine listens, host:port.
+func (s *stage) address() string { return strings.TrimPrefix(s.engine.URL(), "http://") }
 
 // closeMembership takes the platform from everybody but its administrator.
 func (s *stage) closeMembership(ctx context.Context) error {

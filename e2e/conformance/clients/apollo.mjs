@@ -2,7 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ApolloClient, ApolloLink, CombinedGraphQLErrors, HttpLink, InMemoryCache, gql } from '@apollo/client'
 import { GraphQLWsLink } from '@apollo/client/link/subscriptions'
 import { createClient } from 'graphql-ws'
-import WebSocket from 'ws' // a browser brings its own: leave webSocketImpl out there
+import WebSocket from 'ws'
+
+globalThis.WebSocket ??= WebSocket // browsers, and Node from 22 on, bring their own
 
 const { ENGINE, TOKEN, AGENT, TEXT } = process.env
 
@@ -12,7 +14,6 @@ const client = new ApolloClient({
     ({ operationType }) => operationType === 'subscription',
     new GraphQLWsLink(createClient({
       url: `${ENGINE.replace(/^http/, 'ws')}/graphql`,
-      webSocketImpl: WebSocket,
       connectionParams: () => ({ Authorization: `Bearer ${TOKEN}` }),
       retryAttempts: 0, // its own retry would subscribe with the first cursor again
     })),

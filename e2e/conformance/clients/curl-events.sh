@@ -16,7 +16,7 @@ echo "run $run"
 id='' ended=''
 until [[ $ended ]]; do
   data='' next=''
-  ask "$ENGINE/v1/runs/$run/events?format=canonical" ${id:+-H "last-event-id: $id"} 2>/dev/null | while IFS= read -r line; do
+  ask "$ENGINE/v1/runs/$run/events?format=canonical" ${id:+-H "last-event-id: $id"} --retry 5 2>/dev/null | while IFS= read -r line; do
     case $line in
       'id: '*) next=${line#id: } ;;
       'data: '*) data=${line#data: } ;;

@@ -15,25 +15,31 @@ run=${BASH_REMATCH[0]}
 echo "run $run"
 
 follow='subscription { runEvents(runId: \"'$run'\") { events { sequence type ... on TextDeltaEvent { delta } } } }'
-event='' data='' id=''
-until [[ $event == complete ]]; do
-  event=''
+id='' over='' failed=''
+until [[ $over ]]; do
+  event='' data='' next='' failed=''
   # The id of the last message that is whole says where to go on.
-  graphql -H 'accept: text/event-stream' ${id:+-H "last-event-id: $id"} -d "{\"query\": \"$follow\"}" 2>/dev/null | while IFS= read -r line; do
-    case $line in
-      'event: '*) event=${line#event: } ;;
-      'id: '*) next=${line#id: } ;;
-      'data: '*) data=${line#data: } ;;
-      '') # the end of a message; one that was cut off has none, and comes again
-        if [[ $event == next ]]; then
-          echo "$data"
-          id=$next
-        fi
-        [[ $event == complete ]] && break
-        event='' data='' ;;
-    esac
-  done || status=("${PIPESTATUS[@]}")
+  graphql -H 'accept: text/event-stream' ${id:+-H "last-event-id: $id"} --retry 5 -d "{\"query\": \"$follow\"}" 2>/dev/null |
+    while IFS= read -r line; do
+      case $line in
+        'event: '*) event=${line#event: } ;;
+        'id: '*) next=${line#id: } ;;
+        'data: '*) data=${line#data: } ;;
+        '') # the end of a message; one that was cut off has none, and comes again
+          if [[ $event == complete ]]; then
+            over=yes
+            break
+          elif [[ $event == next && $next ]]; then
+            echo "$data"
+            id=$next
+          elif [[ $event == next ]]; then
+            failed=$data # an error; where it passes, no `complete` follows
+          fi
+          event='' data='' next='' ;;
+      esac
+    done || status=("${PIPESTATUS[@]}")
   [[ ${status[0]:-0} == 22 ]] && exit 1 # the engine refused it
-  [[ $event == complete ]] || sleep 0.3
+  [[ $over ]] || sleep 0.3
 done
+[[ $failed ]] && { echo "$failed" >&2; exit 1; }
 echo complete
