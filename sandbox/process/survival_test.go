@@ -15,6 +15,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/sandbox"
+	"github.com/harness-engine/harness-engine/worker/procfs"
 )
 
 func TestWorkerOutlivesEngine(t *testing.T) {
@@ -191,4 +192,79 @@ func TestOrphanedWorkerEnds(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(data, "sbx", m.Reserve(binding), "s")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the socket is left")
 	}
+}
+
+// shimOf is the parent of a binding's worker.
+func shimOf(t *testing.T, data string, m *sandbox.Manager, b harness.Binding) procfs.Process {
+	t.Helper()
+	p, err := procfs.ReadFile(filepath.Join(data, "sbx", m.Reserve(b), "shim"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestOneOfTwoDies: of a worker and its shim, whoever is killed, the other ends in bounded time, and the run is lost: no
+// terminal is made up on the way.
+func TestOneOfTwoDies(t *testing.T) {
+	for _, victim := range []string{"worker", "shim"} {
+		t.Run(victim, func(t *testing.T) {
+			data := shortDir(t)
+			m := manager(t, data)
+			r := startSandbox(t, m, binding, 1, "")
+			worker, shim := pidOf(t, data, m, binding), shimOf(t, data, m, binding)
+			if worker.PPID != shim.PID || shim.PPID == os.Getpid() {
+				t.Fatalf("the worker is a child of %d, the shim %d of %d", worker.PPID, shim.PID, shim.PPID)
+			}
+			if err := r.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: `[{"text":"last words"},{"hang":true}]`}); err != nil {
+				t.Fatal(err)
+			}
+			s, err := r.Events(t.Context(), "run_1", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := s.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := procfs.Signal(map[string]procfs.Process{"worker": worker, "shim": shim}[victim], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				var e harness.SourceEvent
+				e, err = s.Next(t.Context())
+				for _, ev := range e.Events {
+					if ev.Type().Terminal() {
+						t.Errorf("the run ended with %s", ev.Type())
+					}
+				}
+			}
+			if !errors.Is(err, harness.ErrUnreachable) {
+				t.Fatalf("got %v, want ErrUnreachable", err)
+			}
+			eventually(t, "both are gone", func() bool { return gone(worker) && gone(shim) })
+			if _, err := m.Attach(t.Context(), binding, 2, m.Reserve(binding)); !errors.Is(err, harness.ErrGone) {
+				t.Fatalf("attach: %v, want ErrGone", err)
+			}
+			// The next generation may begin.
+			next := binding
+			next.SandboxGen = 2
+			startSandbox(t, m, next, 2, "")
+		})
+	}
+}
+
+// TestStoppedOrphanEnds: a worker that is stopped and that nobody looks after is ended by its shim.
+func TestStoppedOrphanEnds(t *testing.T) {
+	data := shortDir(t)
+	m := manager(t, data, func(o *sandbox.Options) { o.Profiles[0].OrphanTTL = 500 * time.Millisecond })
+	r := startSandbox(t, m, binding, 1, "")
+	worker, shim := pidOf(t, data, m, binding), shimOf(t, data, m, binding)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := procfs.Signal(worker, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are gone", func() bool { return gone(worker) && gone(shim) })
 }
