@@ -263,9 +263,17 @@ func (c *Coordinator) started(r Run) event.RunStarted {
 	return s
 }
 
-// stillborn logs a run that never had a worker: its start and its end in one chunk.
+// stillborn logs a run that never had a worker: its start and its end in one chunk. An empty log has no fence that would keep a
+// loser out, so the binding is asked first: the reason may be no more than that another engine has taken the run over.
 func (x *execution) stillborn(ctx context.Context, w *event.Writer, terminal event.Data) error {
-	_, err := w.Append(ctx, event.Batch{Events: []event.Event{{Data: x.c.started(x.run)}, {Data: terminal}}})
+	b, err := x.c.Sessions.Session(ctx, x.run.SessionID)
+	if err != nil {
+		return fmt.Errorf("failed to read session %s: %w", x.run.SessionID, err)
+	}
+	if lease, active := b.Lease(); !active || lease != x.lease {
+		return session.ErrFenced
+	}
+	_, err = w.Append(ctx, event.Batch{Events: []event.Event{{Data: x.c.started(x.run)}, {Data: terminal}}})
 	return err
 }
 

@@ -61,6 +61,54 @@ func TestStoreRefusesAWorker(t *testing.T) {
 	}
 }
 
+// overtakenSessions lets another engine take the run over the moment that its binding is to get a worker.
+type overtakenSessions struct {
+	session.Store
+	done, looked atomic.Bool
+}
+
+func (s *overtakenSessions) Session(ctx context.Context, id string) (session.Binding, error) {
+	if s.done.Load() {
+		s.looked.Store(true)
+	}
+	return s.Store.Session(ctx, id)
+}
+
+func (s *overtakenSessions) UpdateSession(ctx context.Context, b session.Binding) error {
+	err := s.Store.UpdateSession(ctx, b)
+	if err != nil || b.Sandbox == nil || !s.done.CompareAndSwap(false, true) {
+		return err
+	}
+	taken, err := session.Claim(b, b.Active.Run, "another engine", session.Op{ID: "x", Now: time.Now()})
+	return errors.Join(err, s.Store.UpdateSession(ctx, taken))
+}
+
+type countingLog struct {
+	event.Log
+	appends atomic.Int64
+}
+
+func (l *countingLog) Append(ctx context.Context, c event.Chunk) error {
+	l.appends.Add(1)
+	return l.Log.Append(ctx, c)
+}
+
+// TestLoserEndsNothing: an engine that gets no worker for a run that has not begun has lost the run meanwhile, and with it the
+// right to end it.
+func TestLoserEndsNothing(t *testing.T) {
+	w := newWorld(t)
+	s := &overtakenSessions{Store: w.store}
+	l := &countingLog{Log: w.store}
+	w.sessions, w.log, w.host.full = s, l, true
+	e := w.boot(run.Limits{})
+	r := w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"})
+	w.eventually(func() bool { return s.looked.Load() || l.appends.Load() > 0 })
+	e.leave()
+	if c, err := w.store.Tail(w.ctx, r.ID); !errors.Is(err, event.ErrEmpty) {
+		t.Fatalf("the loser wrote %s (%v)", c.Body, err)
+	}
+}
+
 // lateRuns does not show a run at the first look: that was before another caller inserted it.
 type lateRuns struct {
 	run.Store

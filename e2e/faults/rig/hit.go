@@ -154,7 +154,7 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 			if !x.use(func(up *enginetest.Engine) {
 				e = up
 				if p.Pause > 0 {
-					x.ordered, x.pause = string(p.Kind), p.Pause
+					x.ordered, x.pause = x.ordered+1, p.Pause
 				}
 			}) {
 				continue
@@ -166,7 +166,7 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 			if !taken {
 				if p.Pause > 0 {
 					x.mu.Lock()
-					x.ordered = ""
+					x.ordered = max(0, x.ordered-1)
 					x.mu.Unlock()
 				}
 				continue

@@ -42,7 +42,7 @@ type replica struct {
 	up      bool               // ready, and not known to have ended
 	stopped bool               // by SIGSTOP
 	excuse  string             // why this life may end, from a fault; empty: it may not
-	ordered string             // a fault of the store by which whichever life takes it will end
+	ordered int                // faults of the store by which whichever lives take them will end
 	pause   time.Duration      // before the next life
 	lives   int
 }
@@ -84,6 +84,9 @@ func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine, p.up, p.excuse, p.pause = e, true, "", ownPause
+	if _, err := os.Stat(p.orders); errors.Is(err, fs.ErrNotExist) { // nothing is left to be taken
+		p.ordered = 0
+	}
 	p.lives++
 	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
 	p.rig.journal.write("engine up", "", p.n, e.PID())
@@ -101,11 +104,9 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		p.mu.Lock()
 		p.up, p.stopped = false, false
 		excuse, pause := p.excuse, p.pause
-		if excuse == "" {
-			excuse = p.ordered
-		}
-		if excuse == p.ordered {
-			p.ordered = ""
+		if excuse == "" && p.ordered > 0 {
+			excuse = "a fault of the store"
+			p.ordered--
 		}
 		p.proxy.serve("")
 		p.mu.Unlock()
