@@ -215,14 +215,21 @@ type served struct {
 // workerArgument is an argument of a worker that names its conversation.
 var workerArgument = regexp.MustCompile(`/sandboxes/state/(ses_[a-z0-9]+)/`)
 
-// shimWord is the command of the shim, which is the same program.
-const shimWord = "shim"
+// A shim is the same program: it calls itself by another name, and whoever starts it by its command.
+const (
+	shimName = "harness-shim"
+	shimWord = "shim"
+)
 
 // workers lists the workers of the data folder, or their shims, in the order of their sessions.
 func (r *Rig) workers(shims bool) []served {
 	all, err := procfs.All()
 	if err != nil {
 		return nil
+	}
+	name := filepath.Base(r.o.Binaries.Worker)
+	if shims {
+		name = shimName
 	}
 	var out []served
 	for _, p := range all {
@@ -232,7 +239,7 @@ func (r *Rig) workers(shims bool) []served {
 		}
 		args := strings.Split(string(raw), "\x00")
 		m := workerArgument.FindStringSubmatch(string(raw))
-		if m == nil || len(args) < 2 || filepath.Base(args[0]) != filepath.Base(r.o.Binaries.Worker) || (args[1] == shimWord) != shims {
+		if m == nil || len(args) < 2 || filepath.Base(args[0]) != name || (args[1] == shimWord) != shims {
 			continue
 		}
 		out = append(out, served{process: p, session: m[1]})
