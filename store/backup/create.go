@@ -21,10 +21,6 @@ import (
 	"github.com/harness-engine/harness-engine/store/sqlite"
 )
 
-// attempts bounds how often the database is copied anew, because conversations went on and replaced states that the copy
-// names before they could be copied.
-const attempts = 8
-
 const page = 500
 
 // Options are where the data is and where it shall go. All but Others and Plain are required.
@@ -41,9 +37,8 @@ type Options struct {
 // Create makes a backup and checks it: SQLite checks the databases, and integrity.Verify what is in the store; its report tells
 // what was wrong in the original already. Whatever fails leaves a folder without a manifest, which is no backup.
 //
-// Content is copied first, then the databases, then the content that the copy names and that is not there yet. A state
-// that a conversation has replaced in between is gone, so the database is copied anew then: by that time most of the rest
-// is there, and the gap is short.
+// The database is copied first and then the content that the copy names. Until that is done no engine removes content: a state
+// that a conversation replaces meanwhile stays until its next turn.
 func Create(ctx context.Context, o Options) (m Manifest, report integrity.Report, err error) {
 	defer func() {
 		if err != nil {
@@ -53,22 +48,10 @@ func Create(ctx context.Context, o Options) (m Manifest, report integrity.Report
 	if err := emptyFolder(o.Dest); err != nil {
 		return m, report, err
 	}
-	from, err := files.NewReader(filepath.Join(o.Data, o.Blobs))
-	if err != nil {
-		return m, report, err
-	}
-	c := copier{o: o, from: from, there: map[string]bool{}}
 	if err := os.Mkdir(filepath.Join(o.Dest, o.Blobs), 0o700); err != nil {
 		return m, report, err
 	}
-	if _, _, err := c.content(ctx, filepath.Join(o.Data, o.Database)); err != nil {
-		return m, report, err
-	}
-	named, err := c.database(ctx)
-	if err != nil {
-		return m, report, err
-	}
-	if err := c.prune(named); err != nil {
+	if err := copyStore(ctx, o); err != nil {
 		return m, report, err
 	}
 	for _, name := range o.Others {
@@ -104,103 +87,61 @@ func Create(ctx context.Context, o Options) (m Manifest, report integrity.Report
 	return m, report, m.write(o.Dest)
 }
 
-// copier copies content.
-type copier struct {
-	o     Options
-	from  *files.Reader
-	there map[string]bool // paths of blobs that are copied
-}
-
-// database copies the store's database until all content that the copy names is there, too, and returns what it names.
-func (c *copier) database(ctx context.Context) (map[string]bool, error) {
-	dest := filepath.Join(c.o.Dest, c.o.Database)
-	for range attempts {
-		if err := os.Remove(dest); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		if err := sqlite.CopyInto(ctx, filepath.Join(c.o.Data, c.o.Database), dest); err != nil {
-			return nil, err
-		}
-		named, missing, err := c.content(ctx, dest)
-		if err != nil {
-			return nil, err
-		}
-		// What the original has not either is no reason to wait: it is a finding, and told as such.
-		gone := false
-		for _, m := range missing {
-			gone = gone || m.replaced(ctx, filepath.Join(c.o.Data, c.o.Database))
-		}
-		if !gone {
-			return named, sqlite.CheckFile(ctx, dest)
-		}
+// copyStore copies the store's database and the content that it names.
+func copyStore(ctx context.Context, o Options) error {
+	release, err := files.Hold(ctx, filepath.Join(o.Data, o.Blobs))
+	if err != nil {
+		return err
 	}
-	return nil, fmt.Errorf("conversations replaced their states %d times while they were copied; try again when less is going on", attempts)
+	defer release()
+	dest := filepath.Join(o.Dest, o.Database)
+	if err := sqlite.CopyInto(ctx, filepath.Join(o.Data, o.Database), dest); err != nil {
+		return err
+	}
+	if err := sqlite.CheckFile(ctx, dest); err != nil {
+		return err
+	}
+	return copyContent(ctx, o, dest)
 }
 
-// missing is content that a database names and that is not there.
-type missing struct {
-	session string // whose head it is; empty: of an attachment
-	head    session.Head
-}
-
-// replaced says whether the conversation has another head by now.
-func (m missing) replaced(ctx context.Context, database string) bool {
-	if m.session == "" {
-		return false
+// copyContent copies all content that the database names. What the data folder does not have is a finding, which the check of
+// the copy tells.
+func copyContent(ctx context.Context, o Options, database string) error {
+	from, err := files.NewReader(filepath.Join(o.Data, o.Blobs))
+	if err != nil {
+		return err
 	}
 	s, err := sqlite.OpenReader(ctx, sqlite.Options{Path: database, Readers: 1})
 	if err != nil {
-		return false
+		return err
 	}
 	defer func() { _ = s.Close() }()
-	b, err := s.Session(ctx, m.session)
-	return err == nil && b.Head.Hash != m.head.Hash
-}
-
-// content copies all content that the database names and that is not there yet. It returns the paths of what it names, and
-// what the data folder does not have.
-func (c *copier) content(ctx context.Context, database string) (named map[string]bool, absent []missing, err error) {
-	s, err := sqlite.OpenReader(ctx, sqlite.Options{Path: database, Readers: 1})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	named = map[string]bool{}
-	take := func(space blob.Space, hash string, m missing) error {
-		path, err := c.from.File(space, hash)
-		if err != nil { // the document is damaged, which the check tells
-			return nil //nolint:nilerr // see above
-		}
-		path = filepath.ToSlash(path)
-		named[path] = true
-		if c.there[path] {
-			return nil
-		}
-		err = copyFile(ctx, filepath.Join(c.o.Data, c.o.Blobs), filepath.Join(c.o.Dest, c.o.Blobs), path)
-		if errors.Is(err, fs.ErrNotExist) {
-			absent = append(absent, m)
-			return nil
-		}
+	take := func(space blob.Space, hash string) error {
+		path, err := from.File(space, hash)
 		if err != nil {
+			return nil //nolint:nilerr // no name of content: the document is damaged, which the check tells
+		}
+		err = copyFile(ctx, filepath.Join(o.Data, o.Blobs), filepath.Join(o.Dest, o.Blobs), filepath.ToSlash(path))
+		// Attachments of equal content are one file.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("failed to copy blob %s: %w", hash, err)
 		}
-		c.there[path] = true
 		return nil
 	}
 	err = each(ctx, s.SessionIDs, func(id string) error {
 		b, err := s.Session(ctx, id)
-		if skip(err) || b.Head.Rev == 0 {
+		if skip(err) || err == nil && b.Head.Rev == 0 {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return take(thread.SpaceOf(b.ID, b.Epoch), b.Head.Ref, missing{session: b.ID, head: b.Head})
+		return take(thread.SpaceOf(b.ID, b.Epoch), b.Head.Ref)
 	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	err = each(ctx, s.AttachmentIDs, func(id string) error {
+	return each(ctx, s.AttachmentIDs, func(id string) error {
 		a, err := s.Attachment(ctx, id)
 		if skip(err) {
 			return nil
@@ -208,9 +149,8 @@ func (c *copier) content(ctx context.Context, database string) (named map[string
 		if err != nil {
 			return err
 		}
-		return take(blob.Attachments, a.Hash, missing{})
+		return take(blob.Attachments, a.Hash)
 	})
-	return named, absent, err
 }
 
 // skip says that a document is gone by now, or damaged, which the check of the copy tells.
@@ -234,19 +174,6 @@ func each(ctx context.Context, list func(ctx context.Context, after string, limi
 			return nil
 		}
 	}
-}
-
-// prune removes copied content that the copied database does not name.
-func (c *copier) prune(named map[string]bool) error {
-	for path := range c.there {
-		if named[path] {
-			continue
-		}
-		if err := os.Remove(filepath.Join(c.o.Dest, c.o.Blobs, filepath.FromSlash(path))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // check looks at everything in a copy, which nobody changes.

@@ -88,12 +88,21 @@ func (r *reader) Read(p []byte) (int, error) {
 
 func (r *reader) Close() error { return r.f.Close() }
 
-// Delete implements blob.Store. It is not synced: a blob that a power loss brings back is one that nobody refers to.
+// Delete implements blob.Store. It is not synced: a blob that a power loss brings back is one that nobody refers to. While
+// blobs are held it removes nothing, see Hold.
 func (s *Store) Delete(_ context.Context, space blob.Space, hash string) error {
 	path, err := s.path(space, hash)
 	if err != nil {
 		return fmt.Errorf("failed to delete blob: %w", err)
 	}
+	leave, ok, err := s.removing()
+	if err != nil {
+		return fmt.Errorf("failed to delete blob %s: %w", hash, err)
+	}
+	if !ok {
+		return nil
+	}
+	defer leave()
 	if err := os.Remove(path); err != nil && !missing(err) {
 		return fmt.Errorf("failed to delete blob %s: %w", hash, err)
 	}
