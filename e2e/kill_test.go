@@ -37,7 +37,7 @@ func TestKilledEngineContinues(t *testing.T) {
 	engine := ownEngine(t)
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
-	const words = 150
+	const words = 300 // longer than two starts of an engine take on a busy machine
 	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
 
 	var seen []enginetest.Event
