@@ -84,9 +84,6 @@ func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine, p.up, p.excuse, p.pause = e, true, "", ownPause
-	if _, err := os.Stat(p.orders); errors.Is(err, fs.ErrNotExist) { // nothing is left to be taken
-		p.ordered = 0
-	}
 	p.lives++
 	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
 	p.rig.journal.write("engine up", "", p.n, e.PID())
@@ -104,9 +101,11 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		p.mu.Lock()
 		p.up, p.stopped = false, false
 		excuse, pause := p.excuse, p.pause
-		if excuse == "" && p.ordered > 0 {
-			excuse = "a fault of the store"
+		if p.ordered > 0 && strings.Contains(lastLine(e.Log()), "the store failed") { // perhaps by an order for the life before
 			p.ordered--
+			if excuse == "" {
+				excuse = "a fault of the store"
+			}
 		}
 		p.proxy.serve("")
 		p.mu.Unlock()
