@@ -85,7 +85,7 @@ func measureFanOuts(ctx context.Context, r rig) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, engine.close()) }()
+	defer engine.close()
 	subjects := []subject{engine}
 	for _, name := range []string{peerBare, peerGqlgen, peerNode} {
 		p, err := startPeer(name, commands[name])

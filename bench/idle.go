@@ -32,7 +32,7 @@ func measureIdle(ctx context.Context, r rig) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, engine.close()) }()
+	defer engine.close()
 	ids, start, err := engine.prepare(ctx, play.Script{Warm: 1, Count: 1, Word: word}, 1)
 	if err != nil {
 		return nil, err

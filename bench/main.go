@@ -49,6 +49,7 @@ func main() {
 	rounds := flag.Int("rounds", 0, "interleaved rounds of each figure; default 5, of the fan-out 3")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	match := flag.String("match", "", "of the fan-out only what this regular expression finds, for instance 'one run to 1,000$'")
+	longer := flag.Int("longer", 1, "times as many words in the fan-out, for figures with less noise")
 	profile := flag.Bool("profile", false, "take CPU profiles of the engine, and of the appends, into the folder of the results")
 	flag.Parse()
 
@@ -68,6 +69,9 @@ func main() {
 		os.Exit(2)
 	}
 	s.shapes = slices.DeleteFunc(slices.Clone(s.shapes), func(x shape) bool { return !matching.MatchString(x.String()) })
+	for i := range s.shapes {
+		s.shapes[i].words *= max(*longer, 1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := bench(ctx, options{*bin, *out, *data, *only, *profile}, s); err != nil {

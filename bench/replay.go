@@ -28,7 +28,7 @@ func measureReplay(ctx context.Context, r rig) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, engine.close()) }()
+	defer engine.close()
 	runID, last, err := longRun(ctx, engine, r.replay)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -27,7 +26,7 @@ func measureSocket(ctx context.Context, r rig) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, engine.close()) }()
+	defer engine.close()
 	b := &socketBench{client: engine.client, agent: engine.agent}
 	if b.raw, err = openRawFile(r.data); err != nil {
 		return nil, err

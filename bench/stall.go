@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -30,12 +29,12 @@ var (
 const stallRun = 40_000
 
 // measureStall measures the latency of subscribers of one run with and without one among them that has stopped reading.
-func measureStall(ctx context.Context, r rig) (_ []Result, err error) {
+func measureStall(ctx context.Context, r rig) ([]Result, error) {
 	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "stall")})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, engine.close()) }()
+	defer engine.close()
 	long, _, err := longRun(ctx, engine, stallRun)
 	if err != nil {
 		return nil, err
