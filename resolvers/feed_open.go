@@ -3,6 +3,7 @@ package resolvers
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/vektah/gqlparser/v2/ast"
@@ -43,7 +44,7 @@ func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after
 		}
 		return nil, true, gqlerror.List{r.Present(ctx, graphql.ErrorOnPath(ctx, graphql.AddFieldLocationToError(ctx, err)))}
 	}
-	opened.present = r.presentAt(root.Alias)
+	opened.present = r.presentAt(strings.Clone(root.Alias)) // a feed keeps nothing of the document
 	return opened, true, nil
 }
 
@@ -107,6 +108,7 @@ func feedArguments(field *ast.Field, variables map[string]any) (a feedArgs, ok b
 			return a, false
 		}
 	}
+	a.id = strings.Clone(a.id)
 	return a, a.id != ""
 }
 
