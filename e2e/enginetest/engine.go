@@ -34,10 +34,11 @@ var ErrExited = errors.New("the engine exited")
 // Options configure an engine.
 type Options struct {
 	Binaries Binaries
-	Data     string    // data folder; kept across restarts
-	Args     []string  // further arguments of `serve`
-	Env      []string  // further environment, KEY=value
-	Log      io.Writer // gets what the engine prints; nil keeps only the tail
+	Data     string        // data folder; kept across restarts
+	Args     []string      // further arguments of `serve`
+	Env      []string      // further environment, KEY=value
+	Log      io.Writer     // gets what the engine prints; nil keeps only the tail
+	Launched func(pid int) // called, where set, when the process is there and not ready yet
 }
 
 // Engine is one engine process and the data folder that outlives it.
@@ -111,6 +112,9 @@ func launch(o Options) (*process, error) {
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("failed to start the engine: %w", err)
+	}
+	if o.Launched != nil {
+		o.Launched(p.cmd.Process.Pid)
 	}
 	go p.watch(stdout)
 	return p, nil

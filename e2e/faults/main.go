@@ -112,9 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.show {
-		for _, x := range p.Points {
-			say(stdout, "%s\n", x)
-		}
+		say(stdout, "%s", p)
 		return nil
 	}
 	binaries, err := enginetest.FindBinaries(o.bin)
@@ -135,6 +133,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(folder, filePlan), raw, 0o600); err != nil {
+		return fmt.Errorf("failed to keep plan: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "points.txt"), []byte(p.String()), 0o600); err != nil {
 		return fmt.Errorf("failed to keep plan: %w", err)
 	}
 	say(stderr, "faults: seed %d, %d points, %d replicas, %d conversations, folder %s\n", o.plan.Seed, o.plan.Points, o.plan.Replicas, o.plan.Talks, folder)

@@ -8,6 +8,7 @@ type Kind string
 // The kinds.
 const (
 	EngineKill Kind = "engine-kill" // SIGKILL
+	StartKill  Kind = "start-kill"  // SIGKILL, and again while the next one starts and takes over what the one before left
 	EngineTerm Kind = "engine-term" // SIGTERM: it hands over
 	EngineStop Kind = "engine-stop" // SIGSTOP, longer than the lease, then SIGCONT
 	AllKill    Kind = "all-kill"    // SIGKILL of every replica at once
@@ -34,7 +35,7 @@ var weights = []struct {
 	kind Kind
 	n    int
 }{
-	{EngineKill, 17}, {EngineTerm, 4}, {EngineStop, 8}, {AllKill, 2},
+	{EngineKill, 13}, {StartKill, 4}, {EngineTerm, 4}, {EngineStop, 8}, {AllKill, 2},
 	{WorkerKill, 12}, {WorkerStop, 6}, {ShimKill, 4},
 	{SocketCut, 12}, {SocketHold, 4}, {SocketShut, 3}, {ModelCut, 5},
 	{StoreDelay, 6}, {StoreHold, 3}, {StoreRefuse, 4}, {StoreUnknown, 5}, {StoreIO, 3}, {StoreFsync, 3}, {StoreFull, 4},
@@ -79,7 +80,7 @@ func (k Kind) possible(o Options) Kind {
 // ends says whether an engine ends by the fault and is started again.
 func (k Kind) ends() bool {
 	switch k {
-	case EngineKill, EngineTerm, AllKill, StoreIO, StoreFsync:
+	case EngineKill, StartKill, EngineTerm, AllKill, StoreIO, StoreFsync:
 		return true
 	}
 	return false
@@ -88,6 +89,7 @@ func (k Kind) ends() bool {
 // lasts are the lengths of faults that last, in leases.
 var lasts = map[Kind]struct{ least, most float64 }{
 	EngineStop: {1.1, 3},
+	StartKill:  {0, 0.6},
 	WorkerStop: {0.1, 2},
 	SocketHold: {0.1, 1},
 	SocketShut: {0.1, 1},
@@ -99,7 +101,7 @@ var lasts = map[Kind]struct{ least, most float64 }{
 // Engine says whether the fault meets a whole engine process, which has to be up for it.
 func (k Kind) Engine() bool {
 	switch k {
-	case EngineKill, EngineTerm, EngineStop:
+	case EngineKill, StartKill, EngineTerm, EngineStop:
 		return true
 	}
 	return k.Order() != ""

@@ -6,6 +6,7 @@ package plan
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -72,6 +73,15 @@ func (p Point) String() string {
 type Plan struct {
 	Options Options `json:"options"`
 	Points  []Point `json:"points"`
+}
+
+// String is a line for each point.
+func (p Plan) String() string {
+	var b strings.Builder
+	for _, x := range p.Points {
+		b.WriteString(x.String() + "\n")
+	}
+	return b.String()
 }
 
 // Streams of random numbers, one for each purpose: a longer plan begins like a shorter one.

@@ -57,6 +57,11 @@ func (r *Rig) hit(ctx context.Context, p plan.Point, lasting *sync.WaitGroup) (a
 			x.excuse, x.pause = string(p.Kind), p.Pause
 			x.fell(e, unix.SIGKILL)
 		})
+	case plan.StartKill:
+		return r.onEngine(ctx, p, func(x *replica, e *enginetest.Engine) {
+			x.excuse, x.pause, x.stillborn = string(p.Kind), p.Pause, max(p.For, time.Millisecond)
+			x.fell(e, unix.SIGKILL)
+		})
 	case plan.AllKill:
 		for _, x := range r.replicas {
 			x.use(func(e *enginetest.Engine) { x.excuse, x.pause = string(p.Kind), p.Pause; x.fell(e, unix.SIGKILL) })

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ type replica struct {
 	ordered int                // faults of the store by which whichever lives take them will end
 	pause   time.Duration      // before the next life
 	lives   int
+	// stillborn is how long the next life lasts from its launch; 0: as long as it can.
+	stillborn time.Duration
 }
 
 func newReplica(r *Rig, n int) (*replica, error) {
@@ -77,7 +80,7 @@ func (p *replica) begin(ctx context.Context) error {
 func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	o := p.rig.o
 	env := append(p.rig.model.environment(), StoreFaults+"="+p.orders, WorkerRecord+"="+filepath.Join(o.Folder, dirRecords))
-	e, err := enginetest.Start(ctx, enginetest.Options{Binaries: o.Binaries, Data: p.rig.data, Args: o.Args, Env: env, Log: p.log})
+	e, err := enginetest.Start(ctx, enginetest.Options{Binaries: o.Binaries, Data: p.rig.data, Args: o.Args, Env: env, Log: p.log, Launched: p.launched})
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +91,26 @@ func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
 	p.rig.journal.write("engine up", "", p.n, e.PID())
 	return e, nil
+}
+
+// launched ends a life that is not to become one. The caller waits for it to be ready.
+func (p *replica) launched(pid int) {
+	p.mu.Lock()
+	d := p.stillborn
+	p.stillborn = 0
+	p.mu.Unlock()
+	if d > 0 {
+		time.AfterFunc(d, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			// A life that was quicker is left alone, and a process that is another one by now, too.
+			raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if err == nil && bytes.Contains(raw, []byte(p.rig.data)) && p.engine.PID() != pid {
+				_ = unix.Kill(pid, unix.SIGKILL)
+				p.rig.journal.write("engine killed at its start", d.String(), p.n, pid)
+			}
+		})
+	}
 }
 
 // supervise starts the next life whenever one has ended.
