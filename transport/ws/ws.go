@@ -96,11 +96,13 @@ type Server struct {
 	messages sync.Pool // *[]byte, for messages of clients
 	batches  sync.Pool // *batch
 
-	mu       sync.Mutex
-	sockets  map[*socket]struct{}
-	coming   int // sockets that are being made
-	draining bool
-	empty    chan struct{} // closed when draining and no socket is left
+	mu         sync.Mutex
+	sockets    map[*socket]struct{}
+	coming     int  // sockets that are being made
+	peak       int  // the most sockets since memory was given back for those who left
+	collecting bool // that is about to be done
+	draining   bool
+	empty      chan struct{} // closed when draining and no socket is left
 }
 
 // Sizes of a socket's buffers.
@@ -181,6 +183,7 @@ func (s *Server) begun(k *socket) (draining bool) {
 	s.coming--
 	if k != nil {
 		s.sockets[k] = struct{}{}
+		s.peak = max(s.peak, len(s.sockets))
 	}
 	s.checkEmpty()
 	return s.draining
@@ -198,6 +201,7 @@ func (s *Server) forget(k *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sockets, k)
+	s.leaving()
 	s.checkEmpty()
 }
 
