@@ -124,7 +124,7 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		p.mu.Lock()
 		p.up, p.stopped = false, false
 		excuse, pause := p.excuse, p.pause
-		if p.ordered > 0 && strings.Contains(lastLine(e.Log()), "the store failed") { // perhaps by an order for the life before
+		if p.ordered > 0 && storeFailed(e) { // perhaps by an order for the life before
 			p.ordered--
 			if excuse == "" {
 				excuse = "a fault of the store"
@@ -286,6 +286,15 @@ func (p *replica) end() {
 	p.proxy.close()
 	_ = p.log.Close()
 }
+
+// storeFailed says whether an engine that has ended says that its store failed.
+func storeFailed(e *enginetest.Engine) bool {
+	lines := strings.Split(strings.TrimSpace(e.Log()), "\n")
+	return strings.Contains(strings.Join(lines[max(0, len(lines)-lastWords):], "\n"), "harness-engine: the store failed")
+}
+
+// lastWords is how many lines an engine says at most when it ends badly.
+const lastWords = 8
 
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
