@@ -126,7 +126,7 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 	defer func() {
 		cancel(nil)
 		if renewing {
-			<-renewal
+			_ = <-renewal // ends with the context
 		}
 	}()
 	if err := out.open(); err != nil {

@@ -19,20 +19,23 @@ import (
 // readRequest reads the parameters of an operation (GraphQL over HTTP, section 5): the JSON of a POST, the query string of
 // any other method. What it refuses comes with its status.
 func (s *Server) readRequest(w http.ResponseWriter, r *http.Request) (*graphql.RawParams, int, *problem.Error) {
-	params, status, p := &graphql.RawParams{}, http.StatusBadRequest, (*problem.Error)(nil)
+	params := &graphql.RawParams{Headers: r.Header}
 	params.ReadTime.Start = graphql.Now()
+	var p *problem.Error
 	if r.Method == http.MethodPost {
-		var body []byte
-		if body, status, p = s.readBody(w, r); p == nil {
-			p = parseBody(body, s.limits.MaxBodyDepth, params)
+		body, status, refused := s.readBody(w, r)
+		if refused != nil {
+			return nil, status, refused
 		}
+		p = parseBody(body, s.limits.MaxBodyDepth, params)
 	} else {
 		p = parseQuery(r.URL.RawQuery, s.limits.MaxBodyDepth, params)
 	}
-	params.Headers, params.ReadTime.End = r.Header, graphql.Now()
-	return params, status, p
+	params.ReadTime.End = graphql.Now()
+	return params, http.StatusBadRequest, p
 }
 
+// readBody reads the body of a request within its bound.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, p *problem.Error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.limits.MaxBodyBytes))
 	var tooLarge *http.MaxBytesError
@@ -42,7 +45,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	case err != nil:
 		return nil, http.StatusBadRequest, problem.New(problem.BadUserInput, "the request was cut off").Because(err)
 	}
-	return body, http.StatusBadRequest, nil
+	return body, 0, nil
 }
 
 // parseBody reads a request from its JSON: one object whose nesting is at most maxDepth. Names are exact, unlike where

@@ -81,13 +81,11 @@ func (e runEvents) refuse(ctx context.Context, w http.ResponseWriter, err error)
 // problemOf is what a client may see of an error; nil where the client has left.
 func (e runEvents) problemOf(ctx context.Context, err error) *problem.Error {
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+		p, _ := problem.As(cause)
+		return p
 	}
 	if p, ok := problem.As(err); ok {
 		return p
-	}
-	if ctx.Err() != nil {
-		return nil
 	}
 	shown := e.api.Present(ctx, err)
 	code, _ := shown.Extensions["code"].(string)
