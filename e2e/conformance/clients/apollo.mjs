@@ -8,6 +8,7 @@ globalThis.WebSocket ??= WebSocket // browsers, and Node from 22 on, bring their
 
 const { ENGINE, TOKEN, AGENT, TEXT } = process.env
 
+let closeCode // of the last socket: Apollo tells of it in words only
 const client = new ApolloClient({
   cache: new InMemoryCache(),
   link: ApolloLink.split(
@@ -15,6 +16,7 @@ const client = new ApolloClient({
     new GraphQLWsLink(createClient({
       url: `${ENGINE.replace(/^http/, 'ws')}/graphql`,
       connectionParams: () => ({ Authorization: `Bearer ${TOKEN}` }),
+      on: { closed: (event) => { closeCode = event.code } },
       retryAttempts: 0, // its own retry would subscribe with the first cursor again
     })),
     new HttpLink({ uri: `${ENGINE}/graphql`, headers: { Authorization: `Bearer ${TOKEN}` } }),
@@ -54,8 +56,7 @@ function passes(failure) {
   if (CombinedGraphQLErrors.is(failure)) {
     return ['CAPACITY', 'AUTHORIZATION_UNAVAILABLE'].includes(failure.errors[0].extensions?.code)
   }
-  const code = failure.cause?.code ?? failure.code
-  return !(code >= 4400 && code < 4500 && code !== 4408)
+  return !(closeCode >= 4400 && closeCode < 4500 && closeCode !== 4408)
 }
 
 const { data: { agent } } = await client.query({
