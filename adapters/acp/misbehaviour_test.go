@@ -83,7 +83,10 @@ func TestOpenFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := fakeProfile()
-			p.StartTimeout = 200 * time.Millisecond
+			p.StartTimeout = 20 * time.Second
+			if tc.code == "harness_timeout" {
+				p.StartTimeout = 200 * time.Millisecond
+			}
 			p.Command = func(worker.Environment, harness.Construction) (worker.Command, error) {
 				return worker.Command{Path: tc.path}, nil
 			}
