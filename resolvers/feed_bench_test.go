@@ -123,3 +123,32 @@ func BenchmarkReplay(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFeedFanOut is what one delivery costs each of a thousand feeds, beside its transport.
+func BenchmarkFeedFanOut(b *testing.B) {
+	h := newHouse(b, &switchable{})
+	defer h.hub.Close()
+	feeds := make([]Feed, 1000)
+	ctx := context.Background()
+	for i := range feeds {
+		feeds[i] = h.open(runText, "2")
+		if _, ok, err := feeds[i].Poll(ctx); ok || err != nil {
+			b.Fatal(ok, err)
+		}
+		feeds[i].Notify(func() {})
+	}
+	b.ReportAllocs()
+	used := cpu()
+	for b.Loop() {
+		h.say(event.TextDelta{MessageID: "m", Delta: "some tokens "})
+		for _, f := range feeds {
+			if _, ok, err := f.Poll(ctx); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+			if _, ok, err := f.Poll(ctx); ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+	}
+	b.ReportMetric(float64((cpu()-used).Nanoseconds())/float64(b.N*len(feeds)), "cpu-ns/delivery")
+}

@@ -190,20 +190,21 @@ func (g *Guard) Allowed(ctx context.Context, permission string, objects []Object
 // Recheck is Require for streams. It answers nil and the moment until which the stream may deliver: at most MaxAge
 // after the check behind the answer was sent. Only allowed answers are remembered, and those that were not sent to the
 // checker anew were sent less than MaxAge ago. All streams of one caller on one object share a check: one that is under
-// way answers whoever asks meanwhile. When the moment has passed, call Recheck again before the next write; on
-// problem.AuthorizationUnavailable hold what is to be delivered, try again, and end the stream when it lasts.
+// way answers whoever asks meanwhile. Call Recheck again in the last fifth of the time, when the check is sent anew, or
+// when the moment has passed, before the next write; on problem.AuthorizationUnavailable hold what is to be delivered, try
+// again, and end the stream when it lasts.
 func (g *Guard) Recheck(ctx context.Context, permission string, o Object) (until time.Time, err error) {
 	caller, err := g.caller(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
 	key := grant{caller: caller, permission: permission, object: o}
-	if until, ok := g.grants.get(key, g.now()); ok {
+	if until, ok := g.remembered(key, g.now()); ok {
 		return until, nil
 	}
 	return g.rechecks.do(ctx, key, func(ctx context.Context) (time.Time, error) {
 		sent := g.now()
-		if until, ok := g.grants.get(key, sent); ok { // another one has just ended
+		if until, ok := g.remembered(key, sent); ok { // another one has just ended
 			return until, nil
 		}
 		if err := g.require(ctx, caller, permission, o, question{fresh: true}); err != nil {
@@ -214,6 +215,13 @@ func (g *Guard) Recheck(ctx context.Context, permission string, o Object) (until
 		g.grants.put(key, sent, until)
 		return until, nil
 	})
+}
+
+// remembered finds a grant that lasts. One that ends soon is asked for anew: a stream that asks ahead does not have to
+// hold what it delivers while it waits for the answer.
+func (g *Guard) remembered(key grant, now time.Time) (until time.Time, ok bool) {
+	until, ok = g.grants.get(key, now)
+	return until, ok && until.Sub(now) > g.maxAge/5
 }
 
 // caller finds the caller, who must be of the guard's form; nothing else reaches the checker.

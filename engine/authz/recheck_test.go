@@ -21,7 +21,7 @@ func TestRecheck(t *testing.T) {
 	}
 	// Within the time the answer is remembered, even though the permission is gone; it is never made longer by that.
 	checker.allow = nil
-	now = start.Add(MaxAge - time.Millisecond)
+	now = start.Add(MaxAge*4/5 - time.Millisecond)
 	if until, err := recheck("rita"); err != nil || !until.Equal(start.Add(MaxAge)) || len(checker.asked) != 1 {
 		t.Fatalf("until %v, %v, asked %d", until, err, len(checker.asked))
 	}
@@ -105,4 +105,17 @@ type slow struct {
 func (s *slow) Check(ctx context.Context, c Check) (bool, error) {
 	s.wait()
 	return s.relations.Check(ctx, c)
+}
+
+// Who asks ahead gets an answer that lasts longer.
+func TestRecheckAhead(t *testing.T) {
+	now := time.Unix(1000, 0)
+	checker := &relations{allow: map[string]bool{"user:rita can_view agent:a": true}}
+	g := newTestGuard(t, checker, &ownerships{}, func() time.Time { return now })
+	for i := range 3 {
+		if until, err := g.Recheck(as(t, "rita"), CanView, Agent("a")); err != nil || !until.Equal(now.Add(MaxAge)) || len(checker.asked) != i+1 {
+			t.Errorf("until %v, %v, asked %d", until, err, len(checker.asked))
+		}
+		now = now.Add(MaxAge * 9 / 10)
+	}
 }

@@ -173,7 +173,7 @@ func (h *Hub) fromLog(ctx context.Context, t *topic, after int64) (*page, error)
 		if err := c.Verify(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
 		}
-		got.chunks = append(got.chunks, &held{chunk: c})
+		got.chunks = append(got.chunks, hold(c))
 		got.through = c.Last
 		got.bytes += int64(len(c.Body)) * decodedBytes
 	}

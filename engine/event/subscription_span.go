@@ -3,6 +3,7 @@ package event
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // spanBytes is the most encoded bytes that one delivery takes from several chunks.
@@ -60,7 +61,7 @@ func span(chunks []*held, cursor int64, limit int) (parts []*held, through int64
 	for i, k := range chunks {
 		if k.chunk.Last-cursor > int64(limit) {
 			if i == 0 {
-				return []*held{k}, cursor + int64(limit)
+				return k.alone, cursor + int64(limit)
 			}
 			break
 		}
@@ -71,5 +72,8 @@ func span(chunks []*held, cursor int64, limit int) (parts []*held, through int64
 			best, level = i, l
 		}
 	}
-	return append([]*held(nil), chunks[:best+1]...), chunks[best].chunk.Last
+	if best == 0 {
+		return chunks[0].alone, chunks[0].chunk.Last
+	}
+	return slices.Clone(chunks[:best+1]), chunks[best].chunk.Last
 }

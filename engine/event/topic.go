@@ -37,9 +37,16 @@ type topic struct {
 // held is a chunk in memory. It is decoded by its first reader, once for all of them.
 type held struct {
 	chunk  Chunk
+	alone  []*held // itself: what most deliveries are made of
 	once   sync.Once
 	events []Event
 	err    error
+}
+
+func hold(c Chunk) *held {
+	k := &held{chunk: c}
+	k.alone = []*held{k}
+	return k
 }
 
 func (k *held) decoded() ([]Event, error) {
@@ -199,7 +206,7 @@ func (t *topic) publish(c Chunk, o HubOptions, spare int64) (grown int64, woken 
 		}
 		t.clear()
 	}
-	t.ring = append(t.ring, &held{chunk: c})
+	t.ring = append(t.ring, hold(c))
 	t.events += c.Len()
 	t.bytes += int64(len(c.Body))
 	for len(t.ring) > 0 && (t.events > o.RingEvents || t.bytes > o.RingBytes || t.bytes-before > spare) {
