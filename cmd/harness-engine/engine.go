@@ -172,6 +172,8 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 	e.background.Go(func() { e.roster.Run(background) })
 	keeper := retention.New(retention.Options{Store: e.store, Sessions: e.store, Keep: c.Retain, Logger: log})
 	e.background.Go(func() { keeper.Run(background) })
+	cleaner := retention.NewCleaner(retention.CleanerOptions{Content: e.store, Blobs: e.blobs, Logger: log})
+	e.background.Go(func() { cleaner.Run(background) })
 	e.background.Go(func() { e.coordinator.Run(background) })
 	attachments, err := file.NewService(file.Options{Files: e.store, Blobs: e.blobs})
 	if err != nil {

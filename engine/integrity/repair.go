@@ -58,10 +58,10 @@ func Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 	for _, f := range append(report.Findings, report.Unsettled...) {
 		var changes []Change
 		var err error
-		switch {
-		case f.Code == Projection:
+		switch f.Code {
+		case Projection:
 			changes, err = v.project(ctx, o, f)
-		case f.Code == BindingEnded:
+		case BindingEnded:
 			changes, err = free(ctx, o, f)
 		}
 		if err != nil {

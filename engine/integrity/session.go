@@ -28,8 +28,8 @@ func (v *verifier) lookAtSession(ctx context.Context, sessionID string, s *seen)
 		return err
 	}
 	v.add(&v.report.Sessions, 1)
-	if err := b.Check(); err != nil {
-		s.find(Finding{Code: BindingInvalid, Session: b.ID, Detail: err.Error()})
+	if broken := b.Check(); broken != nil {
+		s.find(Finding{Code: BindingInvalid, Session: b.ID, Detail: broken.Error()})
 		return nil
 	}
 	if b.Active != nil {

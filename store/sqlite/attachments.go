@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	insertAttachment = "INSERT INTO attachments (id, environment, owner, body) VALUES (?, ?, ?, ?)"
+	insertAttachment = "INSERT INTO attachments (id, environment, owner, hash, created, body) VALUES (?, ?, ?, ?, ?, ?)"
 	getAttachment    = "SELECT body FROM attachments WHERE id = ?"
 )
 
@@ -32,7 +32,7 @@ func (s *Store) InsertAttachment(ctx context.Context, a file.Attachment) error {
 	}
 	return s.change(ctx, "insert", change{
 		noun: "attachment", id: a.ID, body: body, query: insertAttachment,
-		args:     []any{a.ID, a.Environment, a.Owner, string(body)},
+		args:     []any{a.ID, a.Environment, a.Owner, a.Hash, a.CreatedAt.UnixNano(), string(body)},
 		conflict: refuse(file.ErrExists), unknown: file.ErrUnknownOutcome,
 	})
 }

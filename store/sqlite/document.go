@@ -16,6 +16,7 @@ type change struct {
 	query    string
 	args     []any
 	vital    bool
+	also     func(t *tx) error                  // what belongs to the write, in the same transaction; may be nil
 	none     func(t *tx) (refusal, fatal error) // no row was touched
 	conflict func(t *tx, err error) (refusal error, fatal error)
 	unknown  error // of the port
@@ -34,6 +35,8 @@ func (s *Store) change(ctx context.Context, verb string, c change) error {
 				return nil, err
 			case n == 0 && c.none != nil:
 				return c.none(t)
+			case c.also != nil:
+				return nil, c.also(t)
 			}
 			return nil, nil
 		},

@@ -61,6 +61,7 @@ func (s *Store) InsertRun(ctx context.Context, r run.Run) error {
 	}
 	return s.change(ctx, "insert", change{
 		noun: "run", id: r.ID, body: body, query: insertRun, args: runColumns(r, body),
+		also:     func(t *tx) error { return useAttachments(t, r) },
 		conflict: refuse(run.ErrExists), unknown: run.ErrUnknownOutcome,
 	})
 }

@@ -23,7 +23,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // stores names the store by the ports that it implements.
 func stores(s *Store, d *faultdisk.Disk) storetest.Stores {
-	out := storetest.Stores{Log: s, Sessions: s, Runs: s, Agents: s, Files: s, Values: s, Retention: s}
+	out := storetest.Stores{Log: s, Sessions: s, Runs: s, Agents: s, Files: s, Values: s, Retention: s, Content: s}
 	if s == nil || d == nil {
 		return out
 	}

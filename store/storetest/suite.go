@@ -30,6 +30,7 @@ type Stores struct {
 	Values   store.Values
 
 	Retention retention.Store
+	Content   retention.Content
 
 	// Location is where the data is: whatever the opener given to Main needs to open the same data again.
 	Location string
@@ -108,6 +109,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"agents/versions", agentVersions},
 		{"attachments/conflicts", attachmentConflicts},
 		{"attachments/text", attachmentText},
+		{"attachments/unused", contentUnused},
 		{"values/first one wins", valuesFirstWins},
 		{"documents/every field", documentsEveryField},
 		{"documents/hostile text", documentsHostileText},
