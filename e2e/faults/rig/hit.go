@@ -86,15 +86,18 @@ func (r *Rig) hit(ctx context.Context, p plan.Point, lasting *sync.WaitGroup) (a
 			})
 		})
 	case plan.WorkerKill, plan.ShimKill:
-		return r.onWorker(ctx, p, func(w procfs.Process) { _ = procfs.Signal(w, unix.SIGKILL) }, time.Now())
+		return r.onWorker(ctx, p, func(w served) {
+			r.harm(w.session, time.Now())
+			_ = procfs.Signal(w.process, unix.SIGKILL)
+		})
 	case plan.WorkerStop:
-		return r.onWorker(ctx, p, func(w procfs.Process) {
-			_ = procfs.Signal(w, unix.SIGSTOP)
+		return r.onWorker(ctx, p, func(w served) { // no harm: the engine has to wait for it
+			_ = procfs.Signal(w.process, unix.SIGSTOP)
 			lasting.Go(func() {
 				pause(ctx, p.For)
-				_ = procfs.Signal(w, unix.SIGCONT)
+				_ = procfs.Signal(w.process, unix.SIGCONT)
 			})
-		}, time.Now().Add(p.For))
+		})
 	case plan.SocketCut:
 		return strconv.Itoa(r.replicas[p.Replica].proxy.cut()) + " connections", true
 	case plan.SocketHold:
@@ -183,8 +186,8 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 	return "", false
 }
 
-// onWorker meets one of the workers, or what is above it, and remembers whose it is.
-func (r *Rig) onWorker(ctx context.Context, p plan.Point, f func(w procfs.Process), until time.Time) (string, bool) {
+// onWorker meets one of the workers, or what is above it.
+func (r *Rig) onWorker(ctx context.Context, p plan.Point, f func(w served)) (string, bool) {
 	deadline := time.Now().Add(meetWithin)
 	for time.Now().Before(deadline) {
 		workers := r.workers(p.Kind == plan.ShimKill)
@@ -193,8 +196,7 @@ func (r *Rig) onWorker(ctx context.Context, p plan.Point, f func(w procfs.Proces
 		}
 		if len(workers) > 0 {
 			w := workers[p.Pick%uint64(len(workers))]
-			r.harm(w.session, time.Now(), later(until, time.Now()))
-			f(w.process)
+			f(w)
 			return fmt.Sprintf("process %d of session %s", w.process.PID, w.session), true
 		}
 		if !pause(ctx, lookPause*5) {
@@ -202,13 +204,6 @@ func (r *Rig) onWorker(ctx context.Context, p plan.Point, f func(w procfs.Proces
 		}
 	}
 	return "", false
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // served is a worker process, or the shim above one.

@@ -77,13 +77,10 @@ type Rig struct {
 	group       sync.WaitGroup // of what nobody waits for but the end
 
 	mu    sync.Mutex
-	harms map[string][]harm // by session
-	notes judge.Findings    // what was wrong on the way
+	harms map[string][]time.Time // by session
+	notes judge.Findings         // what was wrong on the way
 	kinds map[plan.Kind]int
 }
-
-// harm is a fault that met a session's worker.
-type harm struct{ from, to time.Time }
 
 // Run carries the plan out and judges the evidence. An error means that the rig itself failed.
 func Run(ctx context.Context, o Options) (Report, error) {
@@ -91,7 +88,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		o.Settle = settleWithin
 	}
 	begun := time.Now()
-	r := &Rig{o: o, data: filepath.Join(o.Folder, dirData), harms: map[string][]harm{}, kinds: map[plan.Kind]int{}}
+	r := &Rig{o: o, data: filepath.Join(o.Folder, dirData), harms: map[string][]time.Time{}, kinds: map[plan.Kind]int{}}
 	if err := errors.Join(os.MkdirAll(r.data, 0o700), os.MkdirAll(filepath.Join(o.Folder, dirRecords), 0o700)); err != nil {
 		return Report{}, fmt.Errorf("failed to make folders: %w", err)
 	}
@@ -179,11 +176,11 @@ func (r *Rig) note(class judge.Class, run, format string, args ...any) {
 	r.journal.write("finding", f.String())
 }
 
-// harm says that a fault meets a session's worker between two moments.
-func (r *Rig) harm(session string, from, to time.Time) {
+// harm says that a session's worker is killed now.
+func (r *Rig) harm(session string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.harms[session] = append(r.harms[session], harm{from, to})
+	r.harms[session] = append(r.harms[session], at)
 }
 
 // slack is how long a fault shows after it is over, or seems to show before it began: clocks of the log are milliseconds.
@@ -194,7 +191,7 @@ func (r *Rig) harmed(session string, from, to time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range r.harms[session] {
-		if h.from.Before(to.Add(slack)) && h.to.Add(slack).After(from) {
+		if h.Before(to.Add(slack)) && h.Add(slack).After(from) {
 			return true
 		}
 	}
@@ -243,6 +240,9 @@ func (r *Rig) settle(ctx context.Context) bool {
 		case <-t.done:
 		case <-ctx.Done():
 			r.hung()
+			for _, t := range r.talks {
+				t.stop()
+			}
 			return false
 		}
 	}
