@@ -100,10 +100,10 @@ func (fs *forms) of(op *graphql.OperationContext) (*form, error) {
 // @include may read.
 func formText(op *graphql.OperationContext) [sha256.Size]byte {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %s %d %s", len(op.RawQuery), op.RawQuery, len(op.Operation.Name), op.Operation.Name)
+	_, _ = fmt.Fprintf(h, "%d %s %d %s", len(op.RawQuery), op.RawQuery, len(op.Operation.Name), op.Operation.Name)
 	for _, name := range slices.Sorted(maps.Keys(op.Variables)) {
 		if v, ok := op.Variables[name].(bool); ok {
-			fmt.Fprintf(h, " %s %t", name, v)
+			_, _ = fmt.Fprintf(h, " %s %t", name, v)
 		}
 	}
 	return [sha256.Size]byte(h.Sum(nil))
