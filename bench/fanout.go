@@ -59,7 +59,7 @@ const word = "considering "
 // fanPause is before and after what is measured: long enough for the slowest server to have written all before it.
 // An engine needs more of it before all of many runs are at work, one after the other.
 const (
-	fanPause   = 1500 * time.Millisecond
+	fanPause   = 1200 * time.Millisecond
 	startPause = 100 * time.Millisecond // for each run of an engine
 )
 

@@ -39,7 +39,7 @@ const profileFor = 30 * time.Second
 
 // start begins a profile of the subject if it is the engine. stop ends it and writes the file.
 func (p *profiler) start(title string, x subject) (stop func() error) {
-	if _, ok := x.(*engineSubject); p == nil || !ok {
+	if _, isPeer := x.(*peer); p == nil || isPeer {
 		return func() error { return nil }
 	}
 	ctx, cancel := context.WithCancel(context.Background())

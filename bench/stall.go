@@ -30,12 +30,12 @@ const stallRun = 40_000
 
 // measureStall measures the latency of subscribers of one run with and without one among them that has stopped reading.
 func measureStall(ctx context.Context, r rig) ([]Result, error) {
-	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "stall")})
+	engine, err := startEngine(ctx, enginetest.Options{Binaries: r.binaries, Data: filepath.Join(r.data, "stall"), Args: r.profile.args()})
 	if err != nil {
 		return nil, err
 	}
 	defer engine.close()
-	long, _, err := longRun(ctx, engine, stallRun)
+	long, _, err := longRun(ctx, engine, "stalled", stallRun)
 	if err != nil {
 		return nil, err
 	}
@@ -44,16 +44,17 @@ func measureStall(ctx context.Context, r rig) ([]Result, error) {
 		"to a long run, of which it reads nothing, and comes back when it is cut off"
 	p99 := &pairs{name: title + ", p99 of the others", unit: "ms", note: note, goal: atMost(1.1)}
 	p50 := &pairs{name: title + ", p50 of the others", unit: "ms", note: note}
+	cuts := 0
 	for round := range r.rounds {
 		var with, without delivered
 		// Which of the two comes first changes, so that a drift of the machine hits both.
 		for i := range 2 {
 			stalled := (i+round)%2 == 0
-			d, err := measureStalled(ctx, engine, r.stall, long, stalled)
+			d, times, err := measureStalled(ctx, engine, r.stall, long, stalled, r.profile)
 			if err != nil {
 				return nil, err
 			}
-			if stalled {
+			if cuts += times; stalled {
 				with = d
 			} else {
 				without = d
@@ -62,11 +63,12 @@ func measureStall(ctx context.Context, r rig) ([]Result, error) {
 		p99.add(with.p99, without.p99)
 		p50.add(with.p50, without.p50)
 	}
+	p99.detail = fmt.Sprintf("the stalled reader was cut off %d times in %d rounds", cuts, r.rounds)
 	return []Result{p99.result(), p50.result()}, nil
 }
 
 // measureStalled plays a run to the subscribers, one of which may be a stalled one.
-func measureStalled(ctx context.Context, e *engineSubject, load stallLoad, long string, stalled bool) (d delivered, err error) {
+func measureStalled(ctx context.Context, e *engineSubject, load stallLoad, long string, stalled bool, profile *profiler) (d delivered, cuts int, err error) {
 	readers := load.subscribers
 	if stalled {
 		readers--
@@ -76,8 +78,9 @@ func measureStalled(ctx context.Context, e *engineSubject, load stallLoad, long 
 	if stalled {
 		x.long = long
 	}
-	defer x.stop()
-	return measureFanOut(ctx, x, s, nil)
+	d, err = measureFanOut(ctx, x, s, profile)
+	x.stop()
+	return d, x.cuts, err
 }
 
 // stalledSubject is an engine with a reader that does not read.
@@ -87,6 +90,7 @@ type stalledSubject struct {
 
 	cancel context.CancelFunc
 	group  sync.WaitGroup
+	cuts   int // how often the server has cut it off; valid after stop
 }
 
 // prepare opens the stalled reader as soon as there is a run.
@@ -121,6 +125,7 @@ func (s *stalledSubject) again(ctx context.Context, c *swarm.Stalled, run string
 		if err != nil {
 			return
 		}
+		s.cuts++
 		if c, err = s.open(ctx, run); err != nil {
 			return // the engine has gone, or the measurement is over
 		}

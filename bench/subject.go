@@ -64,8 +64,7 @@ func (e *engineSubject) close() {
 // prepare queues a run in each of some conversations behind one that only waits. Ending that one starts the other, on a
 // worker that is there already.
 func (e *engineSubject) prepare(ctx context.Context, s play.Script, runs int) ([]string, func(context.Context) error, error) {
-	s.PauseMS += runs * int(startPause.Milliseconds())
-	message := enginetest.Script(scripted(s)...)
+	message := enginetest.Script(scripted(s, time.Duration(runs)*startPause)...)
 	ids, blockers := make([]string, runs), make([]string, runs)
 	for i := range runs {
 		in := enginetest.StartInput{AgentID: e.agent, ConversationID: fmt.Sprintf("fan-out-%d", i), Message: enginetest.Input{Text: enginetest.Script(enginetest.Hang())}}
@@ -131,13 +130,13 @@ func (e *engineSubject) running(ctx context.Context, id string) error {
 	}
 }
 
-// scripted is the script in the grammar of docs/scripted.md.
-func scripted(s play.Script) []enginetest.Step {
+// scripted is the script in the grammar of docs/scripted.md, with so much more of a pause before what is measured.
+func scripted(s play.Script, more time.Duration) []enginetest.Step {
 	say := func(n int) enginetest.Step {
 		return enginetest.SayOften(s.Word, n, time.Duration(s.EveryMS)*time.Millisecond)
 	}
-	wait := enginetest.Step{"delay_ms": s.PauseMS}
-	return []enginetest.Step{say(s.Warm), wait, say(s.Count), wait}
+	wait := func(ms int) enginetest.Step { return enginetest.Step{"delay_ms": ms} }
+	return []enginetest.Step{say(s.Warm), wait(s.PauseMS + int(more.Milliseconds())), say(s.Count), wait(s.PauseMS)}
 }
 
 func pause(ctx context.Context, d time.Duration) error {
