@@ -2,32 +2,11 @@ package e2e
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
-
-// TestSecondEngineIsRefused starts a second engine on a data folder in use: it says so and ends, and the first one is
-// not disturbed.
-func TestSecondEngineIsRefused(t *testing.T) {
-	ctx := bounded(t)
-	engine := ownEngine(t)
-	second, err := enginetest.Start(ctx, enginetest.Options{Binaries: programs(t), Data: engine.Data()})
-	if err == nil {
-		_ = second.Stop()
-		t.Fatal("a second engine runs on the same data folder")
-	}
-	if !errors.Is(err, enginetest.ErrExited) || !strings.Contains(err.Error(), "another engine") {
-		t.Fatalf("the second engine says %v, want it to tell that another engine uses the folder", err)
-	}
-	c := clientOf(t, engine)
-	agent := newAgent(ctx, t, c, scripted)
-	_, events := complete(ctx, t, c, agent.ID, "", "hello")
-	wantFinished(t, events)
-}
 
 // TestDrain stops the engine in mid-run as an operator does. The run goes on in its worker and the next engine takes
 // it over; the worker of an idle conversation ends with the engine; when all is done nothing is left running.
