@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +31,17 @@ const (
 
 // claimOf is the content of an owner file.
 func claimOf(b harness.Binding) string { return fmt.Sprintf("%d %s\n", b.SandboxGen, address(b)) }
+
+// parseClaim reads the content of an owner file. What cannot be read was torn by a machine that lost power, after which no
+// worker lives: it says nothing.
+func parseClaim(s string) (gen int64, addr string) {
+	number, addr, ok := strings.Cut(strings.TrimSuffix(s, "\n"), " ")
+	gen, err := strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || gen < 1 || !addrPattern.MatchString(addr) {
+		return 0, ""
+	}
+	return gen, addr
+}
 
 // own makes the binding's sandbox the owner of its epoch's folder, and ends the sandbox that was it. harness.ErrConflict
 // when a later one is.
@@ -65,10 +78,7 @@ func replaceOwner(ctx context.Context, b harness.Binding, dir string) (string, e
 	case err != nil:
 		return "", err
 	default:
-		// What cannot be read was torn by a machine that lost power, after which no worker lives.
-		if n, err := fmt.Sscanf(string(raw), "%d %s\n", &gen, &addr); n != 2 || err != nil || !addrPattern.MatchString(addr) {
-			gen, addr = 0, ""
-		}
+		gen, addr = parseClaim(string(raw))
 	}
 	if gen > b.SandboxGen {
 		return "", fmt.Errorf("%w: a later worker was started", harness.ErrConflict)

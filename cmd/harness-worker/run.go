@@ -31,6 +31,7 @@ const linkMargin = 15 * time.Second
 
 // run serves until the host has stopped.
 func run(o options) error {
+	callSelf("harness-worker")
 	// What this worker makes is its user's alone, and other processes of that user cannot read its memory: the secret and
 	// the journal are in it.
 	unix.Umask(0o077)
@@ -108,7 +109,11 @@ func run(o options) error {
 
 // runShim is the parent of a worker.
 func runShim(o shimOptions) error {
+	callSelf("harness-shim")
 	unix.Umask(0o077)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("failed to protect memory: %w", err)
+	}
 	if o.Detach {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(a string) bool { return a == "--detach" })
 		return shim.Detach(args)
@@ -120,6 +125,9 @@ func runShim(o shimOptions) error {
 	}
 	return shim.Run(shim.Options{Args: args, PidFile: o.PidFile, Lock: o.Lock, Owner: o.Owner, Claim: o.Claim, TTL: o.TTL, Log: log})
 }
+
+// callSelf sets what ps(1) and top(1) show, at most 15 bytes: a shim starts programs as /proc/self/exe.
+func callSelf(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 func readSecret(path string) (string, error) {
 	f, err := os.Open(path)

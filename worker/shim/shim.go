@@ -195,13 +195,18 @@ const maxVouch = 31 * 24 * time.Hour
 func (c *child) listen(link io.ReadCloser) {
 	defer link.Close()
 	lines := bufio.NewReaderSize(link, 64)
-	for {
+	for long := false; ; {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
+			long = true
 			continue
 		}
 		if err != nil {
 			return // its end shows elsewhere
+		}
+		if long { // what is left of it is no line
+			long = false
+			continue
 		}
 		ms, err := strconv.ParseInt(strings.TrimSpace(string(line)), 10, 64)
 		if err != nil || ms < 0 || ms > maxVouch.Milliseconds() {
