@@ -16,6 +16,7 @@ type sessionSource struct {
 	epoch   string // of the logs
 	reader  *run.SessionReader
 	limit   int
+	broken  error // as of runSource
 }
 
 // sessionSource opens one behind the argument's cursor, or behind after where that is not empty.
@@ -34,10 +35,14 @@ func (r *Root) sessionSource(ctx context.Context, args feedArgs, form *form, aft
 }
 
 func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
+	if s.broken != nil {
+		return nil, false, s.broken
+	}
 	span, ok, err := s.reader.PollSpan(ctx, s.limit)
 	if !ok || err != nil {
 		return nil, false, err
 	}
+	s.broken = errUnwritten
 	f, err := s.frames.get(spanKey(span.Span, span.CaughtUp, s.form), func() (Item, error) {
 		cursor := encodeSessionCursor(s.session, span.Cursor(), s.epoch)
 		payload, err := encodeSpan(span.Span, s.form, encode.Batch{
@@ -45,6 +50,7 @@ func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
 		})
 		return Item{Payload: payload, Cursor: cursor}, err
 	})
+	s.broken = err
 	return f, err == nil, err
 }
 

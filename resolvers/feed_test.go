@@ -474,6 +474,31 @@ func TestAFeedEndsWithWhatAClientMaySee(t *testing.T) {
 	f.Close()
 }
 
+// What cannot be encoded ends the feed: polling on does not step over it.
+func TestAFeedDoesNotStepOverWhatItCannotEncode(t *testing.T) {
+	for _, text := range []string{runText, `subscription { sessionEvents(sessionId: "ses_1") { through events { sequence type } } }`} {
+		h := newHouse(t, &switchable{})
+		h.log.Change("run_1", 1, func(c *event.Chunk) {
+			c.Body = []byte(strings.Replace(string(c.Body), "run.started", "run.stranger", 1))
+			c.Seal()
+		})
+		h.hub.Close() // the ring has it as it was
+		h.hub = event.NewHub(event.HubOptions{Log: h.log})
+		h.root.Hub = h.hub
+		h.root.Feed = run.NewSessionFeed(run.SessionFeedOptions{Runs: shelf{}, Sessions: shelf{}, Hub: h.hub, Changes: shelf{}})
+		f := h.open(text, "")
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for i, ctx := range []context.Context{context.Background(), ended, context.Background()} {
+			if item, ok, err := f.Poll(ctx); ok || err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("%s, poll %d: %+v, %v, %v", text, i, item, ok, err)
+			}
+		}
+		f.Close()
+		h.hub.Close()
+	}
+}
+
 // A thousand feeds that are idle have no goroutine, and about a kilobyte each.
 func TestIdleFeedsAreSmall(t *testing.T) {
 	h := newHouse(t, &switchable{})

@@ -143,7 +143,7 @@ func (h *Hub) readPage(ctx context.Context, t *topic, key readKey, r *reading) {
 		if r.err == nil {
 			if r.page == nil { // a panic
 				r.err = errors.New("event hub: read failed")
-			} else {
+			} else if !t.retired() { // else nothing would drop it but others
 				h.pages.keep(r.page)
 			}
 		}

@@ -2,7 +2,6 @@ package event
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -88,7 +87,8 @@ func (h *Hub) nextPoll(now time.Time) (t *topic, wait time.Duration, more bool) 
 		hinted := len(h.hinted) > 0
 		if hinted {
 			t = h.hinted[0]
-			h.hinted = slices.Delete(h.hinted, 0, 1)
+			h.hinted[0] = nil
+			h.hinted = h.hinted[1:]
 			t.hinted = false
 			if h.topics[t.runID] != t {
 				continue

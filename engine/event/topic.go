@@ -139,6 +139,13 @@ func (t *topic) retire() bool {
 	return t.gone
 }
 
+// retired reports whether the topic is watched no more.
+func (t *topic) retired() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.gone
+}
+
 // look is what a reader at the cursor finds.
 type look struct {
 	gone, known bool
