@@ -26,6 +26,7 @@ type talk struct {
 	feed    *run.SessionFeed
 
 	mu      sync.Mutex
+	looks   int // readings of the binding
 	binding session.Binding
 	runs    []run.Run // by order
 	writers map[int64]*event.Writer
@@ -46,6 +47,7 @@ func newTalk(t *testing.T) *talk {
 func (k *talk) Session(context.Context, string) (session.Binding, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.looks++
 	return k.binding, nil
 }
 
