@@ -134,6 +134,9 @@ func ownEngineWith(t *testing.T, o enginetest.Options) *enginetest.Engine {
 		if err := engine.Cleanup(); err != nil {
 			t.Error(err)
 		}
+		if !damaged[t.Name()] {
+			left(t, data)
+		}
 		os.RemoveAll(data)
 	})
 	return engine

@@ -28,8 +28,8 @@ func (v *verifier) lookAtSession(ctx context.Context, sessionID string, s *seen)
 		return err
 	}
 	v.add(&v.report.Sessions, 1)
-	if broken := b.Check(); broken != nil {
-		s.find(Finding{Code: BindingInvalid, Session: b.ID, Detail: broken.Error()})
+	if rule := broken(b); rule != "" {
+		s.find(Finding{Code: BindingInvalid, Session: b.ID, Detail: rule})
 		return nil
 	}
 	if b.Active != nil {
@@ -61,6 +61,14 @@ func (v *verifier) lookAtSession(ctx context.Context, sessionID string, s *seen)
 		return err
 	}
 	return v.lookAtHead(ctx, b, s)
+}
+
+// broken is the invariant that the binding breaks; empty where it breaks none.
+func broken(b session.Binding) string {
+	if err := b.Check(); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // runOf reads a run that the binding names; false where that is a finding already.
