@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
@@ -96,10 +98,21 @@ func (e *eventStream) write(p []byte) error {
 // errGone: the client cannot be reached any more, or reads too slowly.
 var errGone = errors.New("event stream: the client is gone")
 
-// streamContext is a context of the request that ends with the server, too.
+// drainEach is how much time a drain gives itself for each stream, within Limits.DrainSpread: clients that come back all
+// at once are a load of their own.
+const drainEach = 2 * time.Millisecond
+
+// streamContext is a context of the request that ends with the server, too, at a moment of its own.
 func (s *Server) streamContext(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	stop := context.AfterFunc(s.life, func() {
+		spread := min(time.Duration(s.streams.count())*drainEach, s.limits.DrainSpread)
+		select {
+		case <-time.After(rand.N(spread + 1)): //nolint:gosec // spreads load
+		case <-ctx.Done():
+		}
+		cancel(context.Cause(s.life))
+	})
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -123,12 +136,9 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 	})
 	renewal := make(chan error, 1)
 	renewing := false
-	defer func() {
-		cancel(nil)
-		if renewing {
-			_ = <-renewal // ends with the context
-		}
-	}()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel(nil)
 	if err := out.open(); err != nil {
 		return errGone
 	}
@@ -160,7 +170,7 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 		left := time.Until(feed.Until())
 		if left <= ahead && !renewing && (end == nil || len(out.buf) > 0) {
 			renewing = true
-			go func() { renewal <- feed.Renew(ctx) }()
+			asking.Go(func() { renewal <- feed.Renew(ctx) })
 		}
 		switch {
 		case len(out.buf) > 0 && left > 0:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
+	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -32,7 +33,11 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 		return
 	}
 	defer release()
-	ctx, cancel := o.server.streamContext(r.Context())
+	within := context.WithCancel
+	if len(errs) == 0 && op.Operation.Operation == ast.Subscription {
+		within = o.server.streamContext // anything else ends by itself, soon, and a drain waits for it
+	}
+	ctx, cancel := within(r.Context())
 	defer cancel()
 	out := o.server.eventStream(w)
 	defer o.aborted(r, out)

@@ -21,6 +21,13 @@ func newQuota(total, each int) *quota {
 	return &quota{total: total, each: each, of: map[authz.Caller]int{}}
 }
 
+// count is how many streams are open.
+func (q *quota) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.open
+}
+
 // take counts one more stream of the caller, or says why there may be none. Who is not known yet is the zero caller,
 // whom only the total bounds. The stream is counted until the returned function is called; further calls do nothing.
 func (q *quota) take(who authz.Caller) (release func(), p *problem.Error) {
