@@ -3,6 +3,7 @@ package transport_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -364,5 +365,111 @@ func TestUpgradesAreRefused(t *testing.T) {
 	w.connect(w.token("alice"))
 	if _, resp, err := w.dial(nil); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one too many: %v", err)
+	}
+}
+
+// A reader that stops is cut off, and comes back with its cursor: nothing is lost, and nobody else waits for it.
+func TestAStalledReaderComesBack(t *testing.T) {
+	const events, stall = 500, 300 * time.Millisecond
+	w := newWorld(t, option{limits: transport.Limits{WriteTimeout: stall}})
+	l := w.log("alice", w.agent("alice", "helper"))
+	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, NetDial: func(network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(16 << 10)
+		}
+		return conn, err
+	}}
+	conn, _, err := dialer.DialContext(w.ctx, "ws"+strings.TrimPrefix(w.http.URL, "http")+"/graphql", http.Header{"Authorization": {"Bearer " + w.token("alice")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stalled := &client{w: w, conn: conn}
+	stalled.send(frame{Type: "connection_init"})
+	if f := stalled.next(); f.Type != "connection_ack" {
+		t.Fatalf("not acknowledged: %+v", f)
+	}
+	stalled.subscribe("s", l.id, 0)
+	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
+	for range events {
+		l.append(event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", 16<<10)})
+	}
+	l.append(event.TextFinished{MessageID: "m"}, finished())
+	if n := len(w.subscribe("alice", l.id, 0).all()); n != events+4 {
+		t.Errorf("another one has got %d events", n)
+	}
+	<-time.After(2 * stall)
+	through := 0.0
+	take := func(batch []shown) {
+		for _, e := range batch {
+			if e["sequence"] != through+1 {
+				t.Fatalf("event %v behind %v", e["sequence"], through)
+			}
+			through++
+		}
+	}
+	for { // what had been sent
+		var f struct {
+			Type    string
+			Payload struct {
+				Data struct{ RunEvents struct{ Events []shown } }
+			}
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if err := conn.ReadJSON(&f); err != nil {
+			break
+		}
+		if f.Type == "complete" {
+			t.Fatal("it was not cut off")
+		}
+		take(f.Payload.Data.RunEvents.Events)
+	}
+	if through == 0 || through == events+4 {
+		t.Fatalf("it had got %v events, so this shows nothing", through)
+	}
+	take(w.subscribe("alice", l.id, int64(through)).all())
+	if through != events+4 {
+		t.Errorf("%v events", through)
+	}
+}
+
+// Operations on one socket do not disturb each other: two feeds, an ordinary subscription, and queries between them.
+func TestOperationsOnOneSocket(t *testing.T) {
+	w := newWorld(t, option{})
+	agent := w.agent("alice", "helper")
+	first, second := w.log("alice", agent), w.log("alice", agent)
+	c := w.connect(w.token("alice"))
+	c.subscribe("a", first.id, 0)
+	c.subscribe("b", second.id, 0)
+	c.send(frame{ID: "c", Type: "subscribe", Payload: raw(vars{"query": "subscription { sessionChanged { id } }"})})
+	for i := range 20 {
+		for id, l := range map[string]*log{"a": first, "b": second} {
+			if i == 0 {
+				l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
+			} else {
+				l.append(event.TextDelta{MessageID: "m", Delta: "x"})
+			}
+			if f := c.next(); f.ID != id || f.Type != "next" {
+				t.Fatalf("%d: %s got %+v %s", i, id, f, f.Payload)
+			}
+		}
+		c.send(frame{ID: "q", Type: "subscribe", Payload: raw(vars{"query": "{ viewer { subject } }"})})
+		for _, want := range []string{"next", "complete"} {
+			if f := c.next(); f.ID != "q" || f.Type != want {
+				t.Fatalf("%d: %+v", i, f)
+			}
+		}
+	}
+	c.send(frame{ID: "a", Type: "complete"})
+	c.send(frame{ID: "q", Type: "subscribe", Payload: raw(vars{"query": "{ viewer { subject } }"})})
+	c.next()
+	c.next()
+	first.append(event.TextFinished{MessageID: "m"}, finished())
+	second.append(event.TextFinished{MessageID: "m"}, finished())
+	for _, want := range []string{"next", "complete"} {
+		if f := c.next(); f.ID != "b" || f.Type != want {
+			t.Fatalf("at the end: %+v", f)
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 func (s *Server) newSockets(api *resolvers.Root) *ws.Server {
 	l := s.limits
 	return ws.NewServer(ws.Options{
-		API: api, Identify: s.identifySocket, Take: s.streams.take, Refuse: refuse, Logger: s.logger,
+		API: api, Identify: s.identifySocket, Take: s.streams.take, Refuse: refuse,
 		Limits: ws.Limits{
 			MaxMessage: int(l.MaxBodyBytes), MaxInit: min(l.MaxHeaderBytes, int(l.MaxBodyBytes)), MaxDepth: l.MaxBodyDepth, MaxOps: l.MaxSocketOps,
 			MaxExecuting: l.MaxExecuting, InitTimeout: l.InitTimeout, WriteTimeout: l.WriteTimeout, PingInterval: l.SocketPing,

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -68,6 +69,7 @@ func (k *socket) receive(r io.Reader, b []byte) ([]byte, error) {
 		}
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
+		k.heard.Store(true) // a long message on a slow line
 		if len(b) > k.s.o.Limits.MaxInit && k.unknown() {
 			k.fail(CloseTooBig, errTooLong.Error())
 			return b, errTooLong
@@ -96,7 +98,7 @@ func (k *socket) recycle(b *[]byte) {
 
 // take acts upon a message. It reports whether it kept the buffer.
 func (k *socket) take(buffer *[]byte) (kept bool) {
-	m, err := parseMessage(*buffer, k.s.o.Limits.MaxDepth)
+	m, err := k.parse(*buffer)
 	if err != nil {
 		k.fail(CloseBadRequest, err.Error())
 		return false
@@ -118,6 +120,17 @@ func (k *socket) take(buffer *[]byte) (kept bool) {
 		k.mu.Unlock()
 	}
 	return false
+}
+
+// parse is parseMessage, whose mistakes must not end the process.
+func (k *socket) parse(raw []byte) (m message, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			_ = k.s.o.API.Recover(context.Background(), p) // logs it
+			err = errNotJSON
+		}
+	}()
+	return parseMessage(raw, k.s.o.Limits.MaxDepth)
 }
 
 // unreadable is called when the connection gives no more messages. Where the other side does not know it yet, it is let
@@ -156,6 +169,7 @@ func (k *socket) answerClose(code int, _ string) error {
 
 // init takes connection_init. Who it is is found out beside the reader.
 func (k *socket) init(m message) {
+	payload := bytes.Clone(m.payload)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.phase != phaseOpen {
@@ -164,15 +178,14 @@ func (k *socket) init(m message) {
 	}
 	k.phase = phaseGreeting
 	k.refs++
-	authorization, given := parseInit(m.payload)
 	k.s.execute.submit(func() {
 		defer k.done()
-		k.greet(authorization, given)
+		k.greet(payload)
 	})
 }
 
 // greet acknowledges the connection of whoever is known: by the payload of connection_init, else by the upgrade request.
-func (k *socket) greet(authorization string, given bool) {
+func (k *socket) greet(payload []byte) {
 	ctx, cancel := context.WithTimeout(k.ctx, k.s.o.Limits.InitTimeout)
 	defer cancel()
 	defer func() {
@@ -183,7 +196,7 @@ func (k *socket) greet(authorization string, given bool) {
 	}()
 	who := k.known
 	var p *problem.Error
-	if given {
+	if authorization, given := parseInit(payload); given {
 		var found Identity
 		found, p = k.s.o.Identify(ctx, authorization)
 		who = &found

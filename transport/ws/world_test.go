@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -61,7 +60,7 @@ func newWorld(t *testing.T, change func(*Limits)) *world {
 		change(&limits)
 	}
 	w.server = NewServer(Options{
-		API: w, Limits: limits, Identify: w.identify, Take: w.take, Logger: slog.New(slog.DiscardHandler),
+		API: w, Limits: limits, Identify: w.identify, Take: w.take,
 		Refuse: func(rw http.ResponseWriter, status int, p *problem.Error) { http.Error(rw, p.Message, status) },
 	})
 	w.http = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,6 @@ package ws
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -73,7 +72,7 @@ type Identity struct {
 	Expires time.Time
 }
 
-// Options configure a Server. All but Logger are required.
+// Options configure a Server. All are required.
 type Options struct {
 	API    API
 	Limits Limits
@@ -84,7 +83,6 @@ type Options struct {
 	Take func(authz.Caller) (release func(), p *problem.Error)
 	// Refuse answers an upgrade request that gets no socket.
 	Refuse func(w http.ResponseWriter, status int, p *problem.Error)
-	Logger *slog.Logger // nil: slog.Default()
 }
 
 // Server has the sockets of one edge.
@@ -114,9 +112,6 @@ const (
 
 // NewServer returns a server without sockets.
 func NewServer(o Options) *Server {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	s := &Server{o: o, sockets: map[*socket]struct{}{}, empty: make(chan struct{})}
 	s.execute, s.renew = newPool(o.Limits.MaxExecuting), newPool(maxRenewing)
 	s.messages.New = func() any { b := make([]byte, 0, 1024); return &b }
