@@ -387,3 +387,53 @@ func (l *expiring) Read(ctx context.Context, runID string, after int64, most int
 	}
 	return l.Log.Read(ctx, runID, after, most)
 }
+
+// TestAHungReadHoldsUpNobody: as long as one run's tail cannot be read, the others are polled, and their hints heard.
+func TestAHungReadHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &hooked{Log: eventtest.NewLog()}
+		hub := event.NewHub(event.HubOptions{Log: log})
+		defer hub.Close()
+		writers := map[string]*event.Writer{}
+		readers := map[string]*polled{}
+		for _, run := range []string{"run_1", "run_2"} {
+			cfg := config(log, 1)
+			cfg.RunID = run
+			writers[run] = open(t, cfg)
+			appended(t, writers[run], batch(started, opened))
+			readers[run] = newPolled(t, hub.Subscribe(run, 0), 10)
+			readers[run].drain()
+		}
+		release := make(chan struct{})
+		log.mu.Lock()
+		log.onTail = func() { <-release }
+		log.mu.Unlock()
+		hub.Wake("run_1")
+		synctest.Wait()
+		appended(t, writers["run_2"], batch(delta("x")))
+		hub.Wake("run_2")
+		if !readers["run_2"].notified() {
+			t.Error("the hint was not heard")
+		}
+		readers["run_2"].drain()
+		appended(t, writers["run_2"], batch(delta("y")))
+		time.Sleep(2 * time.Second)
+		if !readers["run_2"].notified() {
+			t.Error("not polled")
+		}
+		readers["run_2"].drain()
+		consecutive(t, readers["run_2"].seqs, 1, 4)
+		// What was hinted while the read hung is read after it.
+		appended(t, writers["run_1"], batch(delta("x")))
+		hub.Wake("run_1")
+		close(release)
+		if !readers["run_1"].notified() {
+			t.Error("the hint was forgotten")
+		}
+		readers["run_1"].drain()
+		consecutive(t, readers["run_1"].seqs, 1, 3)
+		for _, r := range readers {
+			r.sub.Close()
+		}
+	})
+}
