@@ -148,7 +148,7 @@ func (f *facade) guard(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(g.turn, cancel)()
-		c := &call{cut: cancel}
+		c := &call{turn: g.turn, cut: cancel}
 		defer f.over(c)
 		r = r.WithContext(context.WithValue(ctx, callKey{}, c))
 		r.Body = http.MaxBytesReader(w, r.Body, maxModelBody)

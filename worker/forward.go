@@ -22,7 +22,8 @@ var errNotSent = errors.New("no broker accepts connections")
 
 // call is one model call on its way.
 type call struct {
-	socket string // of the broker that it was sent to; empty until then
+	turn   context.Context // that it belongs to
+	socket string          // of the broker that it was sent to; empty until then
 	cut    func()
 }
 
@@ -64,7 +65,7 @@ func (f *forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	g, _, ok := f.facade.current() // an engine that took over has brought another capability meanwhile
-	if !ok {
+	if !ok || g.turn != c.turn {   // with the capability of another run it would count as that one's
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: the run is over", errNotSent)
 	}
