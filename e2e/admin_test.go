@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
@@ -212,6 +215,67 @@ func TestRetention(t *testing.T) {
 	}
 	wantExpired(ctx, t, c, enginetest.Variables{"id": r.ID, "after": 0})
 	wantClean(ctx, t, engine.Data())
+}
+
+// TestVerifyAndRepair spoils what a store says of a run and the hash of another: both are found, the first is repaired, and the
+// second refused.
+func TestVerifyAndRepair(t *testing.T) {
+	ctx := bounded(t)
+	damaged[t.Name()] = true
+	engine := ownEngine(t)
+	c := clientOf(t, engine)
+	agent := newAgent(ctx, t, c, scripted)
+	one, _ := complete(ctx, t, c, agent.ID, "one", enginetest.Script(enginetest.Say("one")))
+	two, _ := complete(ctx, t, c, agent.ID, "two", enginetest.Script(enginetest.Say("two")))
+	if err := engine.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(engine.Data(), "engine.sqlite"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"UPDATE runs SET body = json_set(body, '$.status', 'FAILED', '$.lastSequence', 1) WHERE id = '" + one.ID + "'",
+		"UPDATE chunks SET writer = 'eng_forged' WHERE run = '" + two.ID + "' AND first = 1",
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := admin(ctx, t, engine.Data(), "verify", "--pause", "0", "--json", "--quiet")
+	var exit *exec.ExitError
+	var report struct {
+		Runs     int64 `json:"runs"`
+		Findings []struct {
+			Code string `json:"code"`
+			Run  string `json:"run"`
+		} `json:"findings"`
+	}
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || json.Unmarshal([]byte(out), &report) != nil || report.Runs != 2 || len(report.Findings) != 2 ||
+		report.Findings[0].Code != "projection" || report.Findings[0].Run != one.ID || report.Findings[1].Code != "chunk_hash" || report.Findings[1].Run != two.ID {
+		t.Fatalf("verify: %s, %v", out, err)
+	}
+	for _, dry := range []string{"--dry-run", ""} {
+		args := append([]string{"repair", "--pause", "0", "--quiet"}, strings.Fields(dry)...)
+		out, err := admin(ctx, t, engine.Data(), args...)
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "repair: projection "+one.ID) && !strings.Contains(out, "repaired: projection "+one.ID) ||
+			!strings.Contains(out, "cannot repair: chunk_hash "+two.ID) {
+			t.Fatalf("repair %s: %s, %v", dry, out, err)
+		}
+	}
+	out, err = admin(ctx, t, engine.Data(), "verify", "--pause", "0", "--quiet")
+	if err == nil || !strings.Contains(out, " 1 findings") || !strings.Contains(out, "chunk_hash") {
+		t.Fatalf("after the repair: %s, %v", out, err)
+	}
+	if err := engine.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := clientOf(t, engine).Run(ctx, one.ID); err != nil || r.Status != "FINISHED" {
+		t.Fatalf("the repaired run is %+v, %v", r, err)
+	}
 }
 
 // TestBackup copies a store while runs are at work, makes another data folder of it, and goes on there: everything is
