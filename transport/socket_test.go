@@ -392,8 +392,12 @@ func TestAStalledReaderComesBack(t *testing.T) {
 	}
 	stalled.subscribe("s", l.id, 0)
 	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
-	for range events {
-		l.append(event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", 16<<10)})
+	some := make([]event.Data, events/10)
+	for i := range some {
+		some[i] = event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", 16<<10)}
+	}
+	for range 10 {
+		l.append(some...)
 	}
 	l.append(event.TextFinished{MessageID: "m"}, finished())
 	if n := len(w.subscribe("alice", l.id, 0).all()); n != events+4 {
