@@ -70,12 +70,23 @@ func (e *engine) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// ending bounds the undoing of what was assembled: briefly where the store is dead, since nothing that was begun can be ended.
+func (e *engine) ending(ctx context.Context) (context.Context, context.CancelFunc) {
+	timeout := drainTimeout
+	if e.store != nil && e.store.Err() != nil {
+		timeout = deadTimeout
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
+}
+
 // assemble starts the parts from the store outwards and takes over the runs that an engine before left.
 func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_ *engine, err error) {
 	e := &engine{log: log}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, e.close(context.WithoutCancel(ctx)))
+			ending, cancel := e.ending(ctx)
+			defer cancel()
+			err = errors.Join(err, e.close(ending))
 		}
 	}()
 	if e.data, err = openDataFolder(c.Data); err != nil {
@@ -103,6 +114,17 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 		}
 		return e.store.Close()
 	})
+	// A store that dies while the parts start is waited for by nobody: what it does not answer now, it never will.
+	ctx, die := context.WithCancelCause(ctx)
+	alive := make(chan struct{})
+	e.later(func(context.Context) error { close(alive); return nil })
+	go func() {
+		select {
+		case <-e.store.Dead():
+			die(e.store.Err())
+		case <-alive:
+		}
+	}()
 	if e.blobs, err = files.Open(ctx, files.Options{Folder: e.data.path(dirBlobs), Logger: log}); err != nil {
 		return nil, err
 	}

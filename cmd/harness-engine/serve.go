@@ -119,13 +119,9 @@ func (c serveCmd) Run(ctx context.Context) error {
 	}
 	err = e.serve(ctx, listener)
 	log.Info("shutting down")
-	timeout := drainTimeout
-	if e.store.Err() != nil {
-		timeout = deadTimeout
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ending, cancel := e.ending(ctx)
 	defer cancel()
-	return errors.Join(err, e.close(drain))
+	return errors.Join(err, e.close(ending))
 }
 
 // announce prints where the engine is to be found. Standard output has only this, one line each; logs go to standard error.

@@ -51,7 +51,7 @@ func startFailing(t *testing.T) failing {
 // order has the store's next transaction fail, and waits until it has begun.
 func (e failing) order(ctx context.Context, t *testing.T, kind string, d time.Duration) {
 	t.Helper()
-	if err := rig.Order(e.orders, kind, d); err != nil {
+	if err := rig.Order(e.orders, kind, d, 0); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -201,6 +201,55 @@ func wantWhole(ctx context.Context, t *testing.T, c *enginetest.Client, run stri
 	}
 	if end := enginetest.Last(log); end.Type != enginetest.RunFinished || enginetest.Text(log) != enginetest.Counted(words) {
 		t.Errorf("run %s ended with %s, its text is %q", run, end, enginetest.Text(log))
+	}
+}
+
+// TestDiskThatFailsAtStart has the disk fail one after the other of the commits of an engine that starts and takes runs over. It
+// ends each time, soon, and keeps nothing that the next one needs.
+func TestDiskThatFailsAtStart(t *testing.T) {
+	const runs, words, commits = 4, 40, 8
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	engine := startFailing(t)
+	c, agent := newClient(ctx, t, engine.Engine)
+	var begun []*witness
+	for range runs {
+		r := begin(ctx, t, c, agent, enginetest.Count(words, 20*time.Millisecond))
+		begun = append(begun, watch(ctx, t, c, r.ID, 0))
+	}
+	for _, w := range begun {
+		w.await(ctx, t, 3)
+	}
+	engine.Kill()
+	for after := range commits {
+		if err := rig.Order(engine.orders, "io", 0, after); err != nil {
+			t.Fatal(err)
+		}
+		brief, cancel := context.WithTimeout(ctx, 20*time.Second)
+		if err := engine.Restart(brief); err == nil {
+			select {
+			case <-engine.Exited():
+			case <-brief.Done():
+				t.Fatalf("the engine goes on after its commit %d has failed", after+1)
+			}
+		} else if !errors.Is(err, enginetest.ErrExited) {
+			t.Fatalf("the commit %d of the start failed, and the engine does not end: %v", after+1, err)
+		}
+		cancel()
+	}
+	if err := engine.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	again := engine.Client()
+	t.Cleanup(again.Close)
+	for _, w := range begun {
+		<-w.done
+		seen := w.events()
+		rest, err := again.Follow(ctx, w.run, enginetest.Last(seen).Sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantWhole(ctx, t, again, w.run, append(seen, rest...), words)
 	}
 }
 

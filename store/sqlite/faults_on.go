@@ -36,6 +36,8 @@ const (
 type order struct {
 	Kind string `json:"kind"`
 	Ms   int64  `json:"ms"` // how long, where the kind takes a time
+	// After is how many transactions go well before.
+	After int64 `json:"after"`
 }
 
 // faults take an order at the beginning of a transaction. The file is removed when its order is taken: so the tester
@@ -44,6 +46,7 @@ type faults struct {
 	path    string
 	disk    *faultdisk.Disk
 	reserve string
+	next    *order // taken, and not due yet
 	now     order
 	full    atomic.Int64 // until when there is no room, Unix nanoseconds
 }
@@ -76,22 +79,16 @@ func (f *faults) begin() error {
 		return nil
 	}
 	f.now = order{}
-	raw, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = os.Remove(f.path)
-	}
-	if err == nil && len(raw) > maxOrder {
-		err = errors.New("order is too long")
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &f.now)
-	}
-	if err != nil {
+	if err := f.take(); err != nil {
 		return fmt.Errorf("failed to take an order for a fault: %w", err)
 	}
+	if f.next == nil {
+		return nil
+	}
+	if f.next.After--; f.next.After >= 0 {
+		return nil
+	}
+	f.now, f.next = *f.next, nil
 	switch f.now.Kind {
 	case orderDelay:
 		time.Sleep(f.now.time())
@@ -108,6 +105,28 @@ func (f *faults) begin() error {
 		return fmt.Errorf("failed to take an order for a fault: %.32q is none", f.now.Kind)
 	}
 	return nil
+}
+
+// take reads the order that waits, if there is one.
+func (f *faults) take() error {
+	raw, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(f.path)
+	}
+	if err == nil && len(raw) > maxOrder {
+		err = errors.New("order is too long")
+	}
+	var o order
+	if err == nil {
+		err = json.Unmarshal(raw, &o)
+	}
+	if err == nil {
+		f.next = &o
+	}
+	return err
 }
 
 // ending waits in the transaction, and gives the statement that ends it.

@@ -16,12 +16,14 @@ const (
 	WorkerRecord = "HARNESS_WORKER_RECORD"
 )
 
-// Order puts the store's next fault into the file that StoreFaults names. The store removes the file when it takes it.
-func Order(path, kind string, d time.Duration) error {
+// Order puts the store's next fault into the file that StoreFaults names: of the transaction that comes after so many others.
+// The store removes the file when it takes it, which is in the next one.
+func Order(path, kind string, d time.Duration, after int) error {
 	raw, err := json.Marshal(struct {
-		Kind string `json:"kind"`
-		Ms   int64  `json:"ms"`
-	}{kind, d.Milliseconds()})
+		Kind  string `json:"kind"`
+		Ms    int64  `json:"ms"`
+		After int    `json:"after"`
+	}{kind, d.Milliseconds(), after})
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (p *replica) signal(e *enginetest.Engine, s unix.Signal) {
 
 // order gives the store its next fault, and waits until it was taken. False where no transaction took it in time.
 func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool, error) {
-	if err := Order(p.orders, kind, d); err != nil {
+	if err := Order(p.orders, kind, d, 0); err != nil {
 		return false, err
 	}
 	deadline, idle := time.NewTimer(meetWithin), time.NewTicker(idleStore)

@@ -137,7 +137,7 @@ func (r *Rig) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := Order(r.replicas[0].orders, "delay", 0); err != nil {
+	if err := Order(r.replicas[0].orders, "delay", 0, 0); err != nil {
 		return err
 	}
 	for n := range r.o.Plan.Options.Talks {
