@@ -25,7 +25,7 @@ const (
 	eventsBetween = 12 // events that it prints on a connection before the next cut
 	spoken        = 200
 	everyMs       = 60
-	tokenLife     = 8 * time.Second // shorter than a run
+	tokenLife     = 10 * time.Second // shorter than a run
 )
 
 // clientProgram is a program of docs/clients.md.

@@ -358,7 +358,7 @@ func probeDead(ctx context.Context, s *stage) (string, error) {
 }
 
 func probeExpiry(ctx context.Context, s *stage) (string, error) {
-	token, err := s.engine.Command(ctx, []string{"token", "--subject", "brief", "--life", "4s"}).Output()
+	token, err := s.engine.Command(ctx, []string{"token", "--subject", "brief", "--life", "8s"}).Output()
 	if err != nil {
 		return "", err
 	}
@@ -366,7 +366,7 @@ func probeExpiry(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return w.closes(4403, 4*time.Second+patience, true)
+	return w.closes(4403, 8*time.Second+patience, true)
 }
 
 func probeLarge(ctx context.Context, s *stage) (string, error) {
