@@ -447,3 +447,49 @@ func TestExpiredCursors(t *testing.T) {
 		t.Errorf("what is left, by GraphQL: %s", got)
 	}
 }
+
+// A reader that stalls is cut off, and has lost nothing when it comes back with the last id that it got whole.
+func TestAStalledStreamComesBack(t *testing.T) {
+	w := newWorld(t, option{limits: transport.Limits{WriteTimeout: 300 * time.Millisecond}})
+	l := w.log("alice", w.agent("alice", "helper"))
+	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
+	const deltas = 50 << 4 // 12 MiB: more than the kernel holds for a connection
+	for range deltas / 16 {
+		batch := make([]event.Data, 16)
+		for i := range batch {
+			batch[i] = event.TextDelta{MessageID: "m", Delta: strings.Repeat("x", 16<<10)}
+		}
+		l.append(batch...)
+	}
+	l.finish()
+	query := document(`subscription { runEvents(runId: "` + l.id + `") { events { sequence ... on TextDeltaEvent { delta } } } }`)
+	for name, open := range map[string]func(http.Header) *sse{
+		"GraphQL": func(h http.Header) *sse { return w.open("alice", http.MethodPost, "/graphql", h, query) },
+		"plain":   func(h http.Header) *sse { return w.open("alice", http.MethodGet, "/v1/runs/"+l.id+"/events", h, "") },
+	} {
+		s := open(nil)
+		w.until(func() bool { return w.edge.Streams() == 0 }) // nobody reads: the engine lets go
+		got := s.rest()
+		over := func() bool {
+			return len(got) > 0 && (got[len(got)-1].name == "complete" || got[len(got)-1].name == "run.finished")
+		}
+		if len(got) == 0 || over() {
+			t.Errorf("%s: the stalled reader got %d messages to the end", name, len(got))
+			continue
+		}
+		for !over() { // a busy machine may stall it again
+			got = append(got, open(http.Header{"Last-Event-ID": {got[len(got)-1].id}}).rest()...)
+		}
+		var sequences []int
+		if name == "GraphQL" {
+			sequences = sequencesOf(t, got)
+		} else {
+			for _, m := range got {
+				sequences = append(sequences, int(m.json(t)["sequence"].(float64)))
+			}
+		}
+		if fmt.Sprint(sequences) != upTo(1, deltas+4) {
+			t.Errorf("%s: got %v", name, sequences)
+		}
+	}
+}
