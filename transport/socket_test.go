@@ -376,7 +376,7 @@ func TestAStalledReaderComesBack(t *testing.T) {
 	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, NetDial: func(network, addr string) (net.Conn, error) {
 		conn, err := net.Dial(network, addr)
 		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(16 << 10)
+			err = conn.(*net.TCPConn).SetReadBuffer(256 << 10)
 		}
 		return conn, err
 	}}
