@@ -180,6 +180,9 @@ func (h *Hub) forget(t *topic) {
 
 // learn asks the log for its end, unless somebody has told meanwhile.
 func (h *Hub) learn(ctx context.Context, t *topic) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	select {
 	case t.asking <- struct{}{}: // one asks for all
 		defer func() { <-t.asking }()

@@ -129,9 +129,6 @@ func (s *Subscription) PollSpan(ctx context.Context, limit int) (Span, bool, err
 }
 
 func (s *Subscription) poll(ctx context.Context, limit int) (Span, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return Span{}, false, context.Cause(ctx)
-	}
 	for {
 		if s.topic == nil {
 			t, err := s.hub.enter(s.runID)
@@ -163,6 +160,9 @@ func (s *Subscription) poll(ctx context.Context, limit int) (Span, bool, error) 
 
 // replay reads the log for events after the cursor, which are known to be there: top is above the cursor.
 func (s *Subscription) replay(ctx context.Context, top int64, limit int) (Span, bool, error) {
+	if ctx.Err() != nil {
+		return Span{}, false, context.Cause(ctx)
+	}
 	if s.gap != nil && time.Now().Before(s.gap.until) {
 		s.topic.await(s)
 		return Span{}, false, nil

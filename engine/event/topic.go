@@ -166,7 +166,10 @@ func (t *topic) read(s *Subscription, limit int) (l look) {
 	case l.gone, !l.known:
 	case l.found:
 		t.strike(s)
-		i := sort.Search(len(t.ring), func(i int) bool { return t.ring[i].chunk.Last > s.cursor })
+		i := len(t.ring) - 1
+		if i < 0 || t.ring[i].chunk.First != s.cursor+1 { // most readers lack the newest only
+			i = sort.Search(len(t.ring), func(i int) bool { return t.ring[i].chunk.Last > s.cursor })
+		}
 		if i < len(t.ring) && t.ring[i].chunk.First <= s.cursor+1 {
 			l.span, l.through = span(t.ring[i:], s.cursor, limit)
 		}
