@@ -35,6 +35,7 @@ func (r *Rig) play(ctx context.Context) {
 		if r.o.Only != 0 && p.N != r.o.Only {
 			continue
 		}
+		r.awaitWork(ctx)
 		about, met := r.hit(ctx, p, &lasting)
 		r.points.Store(int64(p.N))
 		r.journal.write("point", p.String(), about)
@@ -45,6 +46,22 @@ func (r *Rig) play(ctx context.Context) {
 		r.mu.Unlock()
 		if !met && ctx.Err() == nil {
 			r.note(judge.Other, "", "point %d, %s, met nobody within %s", p.N, p.Kind, meetWithin)
+		}
+	}
+}
+
+// awaitWork waits, bounded, until an engine has been up for a moment: on a slow machine they would hardly be, and a fault where
+// nobody is at work shows little.
+func (r *Rig) awaitWork(ctx context.Context) {
+	deadline := time.Now().Add(meetWithin)
+	for time.Now().Before(deadline) {
+		for _, p := range r.replicas {
+			if p.working() {
+				return
+			}
+		}
+		if !pause(ctx, lookPause) {
+			return
 		}
 	}
 }

@@ -24,6 +24,7 @@ const (
 	ownPause   = 200 * time.Millisecond // before an engine that ended by itself is started again
 	startsMost = 8                      // attempts to start an engine before that is a finding
 	lookPause  = 10 * time.Millisecond
+	workMoment = 250 * time.Millisecond // of an engine that is up, before it meets another fault
 	idleStore  = 200 * time.Millisecond // without a transaction, before one is caused
 )
 
@@ -45,7 +46,7 @@ type replica struct {
 	excuse  string             // why this life may end, from a fault; empty: it may not
 	ordered int                // faults of the store by which whichever lives take them will end
 	pause   time.Duration      // before the next life
-	lives   int
+	since   time.Time          // when it came up
 	// stillborn is how long the next life lasts from its launch; 0: as long as it can.
 	stillborn time.Duration
 }
@@ -87,7 +88,7 @@ func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine, p.up, p.excuse, p.pause = e, true, "", ownPause
-	p.lives++
+	p.since = time.Now()
 	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
 	p.rig.journal.write("engine up", "", p.n, e.PID())
 	return e, nil
@@ -229,6 +230,13 @@ func (p *replica) order(ctx context.Context, kind string, d time.Duration) (bool
 		}
 		return errors.Is(os.Remove(p.orders), fs.ErrNotExist), nil
 	}
+}
+
+// working says whether the engine has been up for a moment and goes on.
+func (p *replica) working() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.up && !p.stopped && time.Since(p.since) > workMoment
 }
 
 func (p *replica) describe() string {
