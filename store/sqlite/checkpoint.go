@@ -11,15 +11,17 @@ import (
 
 // When the write-ahead log is carried over into the database.
 const (
-	checkpointAfter = 8 << 20          // bytes that commits may have added since the last checkpoint
-	restartAbove    = 32 << 20         // bytes of log above which writers wait until it can be begun anew
-	checkpointRetry = 5 * time.Second  // after one that could not do all
-	checkpointLimit = 30 * time.Second // of one checkpoint
+	checkpointAfter = 8 << 20                // bytes that commits may have added since the last checkpoint
+	restartAbove    = 32 << 20               // bytes of log above which writers wait until it can be begun anew
+	restartBehind   = 8 << 20                // bytes not carried over above which a reader is in the way, and writers do not wait for it
+	restartPatience = 100 * time.Millisecond // of writers, for readers of the moment
+	checkpointRetry = 5 * time.Second        // after one that could not do all
+	checkpointLimit = 30 * time.Second       // of one checkpoint
 )
 
 // checkpointer checkpoints on its own connection, so that a checkpoint delays no commit: PASSIVE takes no lock that
-// the writer needs. Only when the log has grown large, since commits never paused, RESTART makes the writer wait
-// for a moment.
+// the writer needs. Only when the log has grown large, since commits never paused, RESTART makes the writers wait for a
+// moment, behind the gate. It is not tried while somebody reads for long, as a backup does: the log cannot be begun anew then.
 type checkpointer struct {
 	db        *sql.DB
 	committer *committer
@@ -81,8 +83,8 @@ func (k *checkpointer) run() bool {
 	defer cancel()
 	k.added.Store(0)
 	done, err := checkpoint(ctx, k.db, "PASSIVE")
-	if err == nil && done.bytes() > restartAbove {
-		done, err = checkpoint(ctx, k.db, "RESTART")
+	if err == nil && done.bytes() > restartAbove && done.behind() <= restartBehind {
+		k.committer.behindGate(ctx, func() { done, err = checkpoint(ctx, k.db, "RESTART") })
 	}
 	switch {
 	case err == nil:
@@ -116,6 +118,7 @@ type checkpointed struct {
 }
 
 func (c checkpointed) bytes() int64   { return c.frames * pageBytes }
+func (c checkpointed) behind() int64  { return (c.frames - c.moved) * pageBytes }
 func (c checkpointed) complete() bool { return !c.busy && c.frames == c.moved }
 
 type rowQuerier interface {

@@ -63,7 +63,8 @@ type committer struct {
 	bytes  int   // of both queues
 	err    error // why no write is accepted any more
 
-	readOnly bool // nothing is ever written; there is no loop
+	readOnly bool   // nothing is ever written; there is no loop
+	job      func() // to be done behind the gate between two groups; see behindGate
 
 	wake    chan struct{} // capacity 1: something waits
 	closing chan struct{} // no write is accepted any more
@@ -205,7 +206,39 @@ func (c *committer) loop() {
 func (c *committer) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.chunks)+len(c.docs) > 0
+	return len(c.chunks)+len(c.docs) > 0 || c.job != nil
+}
+
+// behindGate calls f when no process commits, and returns when f is done. f is not called when the store is closed or
+// poisoned first, or ctx ends first.
+func (c *committer) behindGate(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.job = func() { defer close(done); f() }
+	c.nudge()
+	c.mu.Unlock()
+	select {
+	case <-done:
+		return
+	case <-c.stopped:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	begun := c.job == nil
+	c.job = nil
+	c.mu.Unlock()
+	if begun {
+		<-done
+	}
+}
+
+// takeJob takes out what is to be done behind the gate; nil where there is nothing.
+func (c *committer) takeJob() func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.job
+	c.job = nil
+	return f
 }
 
 // turn commits one group, when it is this process's turn. The group is taken behind the gate: what still waits before
@@ -217,6 +250,9 @@ func (c *committer) turn() (n int, entered bool) {
 		return 0, false
 	case !entered:
 		return 0, false
+	}
+	if job := c.takeJob(); job != nil {
+		job()
 	}
 	group := c.take()
 	if len(group) > 0 {

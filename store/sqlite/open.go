@@ -9,7 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/harness-engine/harness-engine/store/internal/folder"
@@ -31,8 +33,10 @@ func dsn(path, vfs string, cache int, extra ...string) string {
 	if vfs != "" {
 		q.Set("vfs", vfs)
 	}
+	if !slices.ContainsFunc(extra, func(p string) bool { return strings.HasPrefix(p, "busy_timeout(") }) {
+		extra = append(extra, waitFor(busyTimeout))
+	}
 	for _, p := range append([]string{
-		"busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")",
 		"synchronous(FULL)",
 		"fullfsync(1)",            // macOS: F_FULLFSYNC; nothing elsewhere
 		"checkpoint_fullfsync(1)", // "
@@ -45,6 +49,11 @@ func dsn(path, vfs string, cache int, extra ...string) string {
 		q.Add("_pragma", p)
 	}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}).String()
+}
+
+// waitFor is the setting of how long a connection waits for a lock.
+func waitFor(d time.Duration) string {
+	return "busy_timeout(" + strconv.FormatInt(d.Milliseconds(), 10) + ")"
 }
 
 // connect opens a pool of connections, without making one yet.

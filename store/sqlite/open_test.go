@@ -239,8 +239,9 @@ func TestDurabilitySettings(t *testing.T) {
 		check(name, "synchronous", "2", db)
 		check(name, "wal_autocheckpoint", "0", db)
 		check(name, "trusted_schema", "0", db)
-		check(name, "busy_timeout", "5000", db)
 	}
+	check("reader", "busy_timeout", "5000", s.reads)
+	check("checkpointer", "busy_timeout", "100", s.checks)
 	check("reader", "query_only", "1", s.reads)
 	inWriter(t, s, func(tx *tx) {
 		for setting, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "wal_autocheckpoint": "0", "fullfsync": "1", "page_size": "4096"} {

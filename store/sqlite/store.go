@@ -174,7 +174,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if s.reads, err = connect(o.Path, o.vfs, readerCache, o.Readers, "query_only(1)"); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	if s.checks, err = connect(o.Path, o.vfs, readerCache, 1); err != nil {
+	if s.checks, err = connect(o.Path, o.vfs, readerCache, 1, waitFor(restartPatience)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	if cramped {
