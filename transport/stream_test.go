@@ -493,3 +493,48 @@ func TestAStalledStreamComesBack(t *testing.T) {
 		}
 	}
 }
+
+// A conversation is resumed by the last id as a run is.
+func TestLastEventIDGoesOnWithAConversation(t *testing.T) {
+	w := newWorld(t, option{})
+	l := w.log("alice", w.agent("alice", "helper"))
+	b, err := w.spy.Store.Session(w.ctx, l.session)
+	if err == nil { // it has admitted the run
+		b.Rev++
+		b.NextOrd = 2
+		err = w.spy.Store.UpdateSession(w.ctx, b)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.text(3)
+	query := document(`subscription { sessionEvents(sessionId: "` + l.session + `") { runId events { sequence } } }`)
+	s := w.open("alice", http.MethodPost, "/graphql", nil, query)
+	m, ok := s.next()
+	if !ok || m.id == "" || len(m.id) > 200 || !strings.Contains(m.data, `"sequence":1}`) {
+		t.Fatalf("%+v", m)
+	}
+	s.close()
+	l.append(event.TextDelta{MessageID: "m", Delta: "more"})
+	got := []message{m}
+	for !strings.Contains(got[len(got)-1].data, `"sequence":6}`) {
+		s := w.open("alice", http.MethodPost, "/graphql", http.Header{"Last-Event-ID": {got[len(got)-1].id}}, query)
+		m, ok := s.next()
+		if !ok || m.name != "next" || m.id == "" {
+			t.Fatalf("%+v", m)
+		}
+		got = append(got, m)
+		s.close()
+	}
+	var sequences []int
+	for _, m := range got {
+		batch := reply{Data: m.json(t)["data"].(map[string]any)}
+		events, _ := batch.at("sessionEvents", "events").([]any)
+		for i := range events {
+			sequences = append(sequences, int(batch.at("sessionEvents", "events", i, "sequence").(float64)))
+		}
+	}
+	if fmt.Sprint(sequences) != upTo(1, 6) {
+		t.Errorf("got %v", sequences)
+	}
+}
