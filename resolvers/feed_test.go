@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -497,6 +498,60 @@ func TestAFeedDoesNotStepOverWhatItCannotEncode(t *testing.T) {
 		f.Close()
 		h.hub.Close()
 	}
+}
+
+// counted is a checker that takes a moment, and says yes.
+type counted struct{ checks atomic.Int64 }
+
+func (c *counted) Check(context.Context, authz.Check) (bool, error) {
+	c.checks.Add(1)
+	time.Sleep(time.Millisecond) // the bubble's clock
+	return true, nil
+}
+
+func (c *counted) CheckAll(context.Context, []authz.Check) ([]bool, error) {
+	return nil, authz.ErrUnavailable
+}
+
+func (*counted) Ownership(context.Context, authz.Object) (authz.Ownership, bool, error) {
+	return authz.Ownership{Environment: "test", Owner: "rita", AgentID: "agt_1", SessionID: "ses_1"}, true, nil
+}
+
+// A thousand equal opens are one check, and so are their renewals.
+func TestABurstOfFeedsIsOneCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counted{}
+		g, err := authz.NewGuard(authz.GuardOptions{Checker: c, Facts: c, Environment: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newHouse(t, g)
+		defer h.hub.Close()
+		feeds := make([]Feed, 1000)
+		var wg sync.WaitGroup
+		for i := range feeds {
+			wg.Go(func() { feeds[i] = h.open(runText, "") })
+		}
+		wg.Wait()
+		if n := c.checks.Load(); n != 1 {
+			t.Errorf("%d checks to open", n)
+		}
+		time.Sleep(authz.MaxAge)
+		for _, f := range feeds {
+			wg.Go(func() {
+				if err := f.Renew(context.Background()); err != nil || time.Until(f.Until()) < authz.MaxAge-time.Second {
+					t.Errorf("%v, until %v", err, f.Until())
+				}
+			})
+		}
+		wg.Wait()
+		if n := c.checks.Load(); n != 2 {
+			t.Errorf("%d checks with the renewals", n)
+		}
+		for _, f := range feeds {
+			f.Close()
+		}
+	})
 }
 
 // A thousand feeds that are idle have no goroutine, and about a kilobyte each.

@@ -51,9 +51,6 @@ type gap struct {
 // Cursor is the sequence of the last event delivered.
 func (s *Subscription) Cursor() int64 { return s.cursor }
 
-// RunID is the run that is read.
-func (s *Subscription) RunID() string { return s.runID }
-
 // Next waits for events after the cursor and returns at most limit of them (and at most MaxDelivery), without gap or
 // repeat. io.EOF comes after the terminal was delivered, or when the cursor is at or past the end of an ended run. A
 // cursor past the end of a live run waits. ErrIntegrity, ErrHubClosed and *ExpiredError are wrapped or plain; other

@@ -21,9 +21,6 @@ type Span struct {
 	parts []*held
 }
 
-// Len is the number of events.
-func (s Span) Len() int { return int(s.Through - s.First + 1) }
-
 // Events decodes the span, once for all readers. The events are shared: read-only. The error is ErrIntegrity, wrapped.
 func (s Span) Events() ([]Event, error) {
 	var out []Event

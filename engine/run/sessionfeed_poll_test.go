@@ -41,7 +41,7 @@ func (c *crowd) poll(i int) {
 			c.readers[i].Notify(func() { c.woken <- i })
 			return
 		}
-		for range s.Len() {
+		for range s.Through - s.First + 1 {
 			c.got[i] = append(c.got[i], s.Ord)
 		}
 	}
