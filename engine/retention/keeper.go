@@ -26,6 +26,8 @@ const (
 	batch     = 32  // chunks removed in one transaction: at most 32 MiB
 	attempts  = 32  // of one conditional update
 	followers = 1000
+
+	maxPause = 10 * time.Minute // between two sweeps
 )
 
 // Bindings reads the documents of conversations; see session.Store.
@@ -38,7 +40,7 @@ type Options struct {
 	Store    Store
 	Sessions Bindings
 	Keep     time.Duration // how long a log is kept after its run's end; 0: for ever
-	Every    time.Duration // how often Run looks; default: Keep/10, between 1 s and 10 min
+	Every    time.Duration // how often Run looks; default: Keep/10, between 1 s and 10 min; 10 min where Keep is 0
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
@@ -54,7 +56,11 @@ func New(o Options) *Keeper {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Every = cmp.Or(max(o.Every, 0), min(max(o.Keep/10, time.Second), 10*time.Minute))
+	every := maxPause
+	if o.Keep > 0 {
+		every = min(max(o.Keep/10, time.Second), maxPause)
+	}
+	o.Every = cmp.Or(max(o.Every, 0), every)
 	return &Keeper{o: o}
 }
 
