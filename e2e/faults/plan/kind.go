@@ -98,15 +98,6 @@ var lasts = map[Kind]struct{ least, most float64 }{
 	StoreFull:  {0.2, 2},
 }
 
-// Engine says whether the fault meets a whole engine process, which has to be up for it.
-func (k Kind) Engine() bool {
-	switch k {
-	case EngineKill, StartKill, EngineTerm, EngineStop:
-		return true
-	}
-	return k.Order() != ""
-}
-
 // Order is the order for the store that the kind means, or "".
 func (k Kind) Order() string {
 	return map[Kind]string{

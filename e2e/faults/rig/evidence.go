@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	_ "modernc.org/sqlite" // the store's file is read beside the engine
 
@@ -25,9 +22,8 @@ import (
 )
 
 const (
-	fileStore     = "engine.sqlite"
-	readers       = 4 // logs read through the API at once
-	verifyTimeout = 3 * time.Minute
+	fileStore = "engine.sqlite"
+	readers   = 4 // logs read through the API at once
 )
 
 // evidence is everything that the store says.
@@ -116,143 +112,6 @@ func (r *Rig) records(f *judge.Findings) map[string][]judge.Record {
 	return out
 }
 
-// judge compares everybody's evidence. settled says that everything came to rest; otherwise only what has ended is judged.
-func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
-	r.mu.Lock()
-	f := append(judge.Findings(nil), r.notes...)
-	kinds := r.kinds
-	r.mu.Unlock()
-	points := 0
-	for _, n := range kinds {
-		points += n
-	}
-	report := Report{Points: points, Connections: int(r.connections.Load()), Kinds: kinds, Statuses: map[string]int{}}
-	store, err := r.read(ctx)
-	if err != nil {
-		return report, err
-	}
-	logs := map[string][]judge.Seen{}
-	if settled {
-		if logs, err = r.readLogs(ctx, store); err != nil {
-			return report, err
-		}
-	}
-	if settled && r.o.Verify {
-		r.verify(ctx, &f, "while the engines run", 2*r.o.Plan.Options.Lease)
-	}
-	for _, p := range r.replicas {
-		if err := p.halt(); err != nil {
-			f = append(f, judge.Finding{Class: judge.Other, Text: fmt.Sprintf("engine of replica %d: %s", p.n, lastLine(err.Error()))})
-		}
-	}
-	if settled && r.o.Verify {
-		r.verify(ctx, &f, "on the stopped store", 0)
-	}
-	after, err := r.read(ctx)
-	if err != nil {
-		return report, err
-	}
-	if settled && len(after.runs) != len(store.runs) {
-		f = append(f, judge.Finding{Class: judge.Other, Text: fmt.Sprintf("%d runs became %d while the engines ended", len(store.runs), len(after.runs))})
-	}
-	records := r.records(&f)
-	bySession := map[string][]judge.SessionRun{}
-	recordsOf := map[string][]judge.Record{}
-	stored := map[string]bool{}
-	var asked []judge.Stored
-	for _, doc := range after.runs {
-		visible := doc.Status != run.StatusAdmitting && doc.Status != run.StatusRejected
-		if !visible {
-			if len(after.chunks[doc.ID]) > 0 {
-				f = append(f, judge.Finding{Class: judge.Other, Run: doc.ID, Text: "has a log, and is " + string(doc.Status)})
-			}
-			continue
-		}
-		stored[doc.ID] = true
-		s := judge.Stored{Run: doc.ID, Text: doc.Input.Text}
-		if doc.Continues != nil {
-			s.Continues = doc.Continues.Run
-		}
-		asked = append(asked, s)
-		if !settled && !doc.Status.Ended() {
-			continue
-		}
-		events, found := judge.CheckLog(judge.Document{Run: doc.ID, Status: string(doc.Status), Last: doc.LastSequence}, after.chunks[doc.ID])
-		f = append(f, found...)
-		ending, found := judge.CheckRecords(doc.ID, events, records[doc.ID])
-		f = append(f, found...)
-		recordsOf[doc.SessionID] = append(recordsOf[doc.SessionID], records[doc.ID]...)
-		r.explain(&f, doc, ending, len(records[doc.ID]) > 0)
-		if log, ok := logs[doc.ID]; ok {
-			if len(log) != len(events) {
-				f = append(f, judge.Finding{Class: judge.Lost, Run: doc.ID, Text: fmt.Sprintf("has %d events by the API, %d in the store", len(log), len(events))})
-			}
-			bySession[doc.SessionID] = append(bySession[doc.SessionID], judge.SessionRun{Ord: doc.Ord, Run: doc.ID, Log: log})
-		}
-		report.Runs++
-		report.Events += len(events)
-		for _, e := range events {
-			if e.Type() == event.TypeRunRecovered {
-				report.Fences++
-			}
-		}
-		report.Statuses[string(doc.Status)]++
-		if ending.Admitted {
-			report.Admitted++
-		}
-	}
-	for _, recs := range recordsOf {
-		f = append(f, judge.CheckEffects(recs)...)
-	}
-	f = append(f, judge.CheckOnce(asked, keyOf)...)
-	for _, t := range r.talks {
-		t.mu.Lock()
-		for _, a := range t.asks {
-			f = append(f, judge.CheckAsk(*a, func(run string) bool { return stored[run] })...)
-		}
-		if settled {
-			for _, w := range t.views {
-				f = append(f, judge.CheckView(w.view, logs[w.run])...)
-			}
-			if t.whole != nil {
-				f = append(f, judge.CheckSession(t.whole.view, bySession[t.session])...)
-			}
-		}
-		t.mu.Unlock()
-	}
-	r.scanLogs(&f)
-	report.Findings = f
-	return report, nil
-}
-
-// key is what begins each message of a plan's conversations.
-var key = regexp.MustCompile(`k\d+-\d+[ab]`)
-
-func keyOf(text string) string { return key.FindString(text) }
-
-// expected are the codes of run.error that a script or a fault of the model asks for, with or without a fault.
-var expected = map[string]bool{"as_asked": true, "": true}
-
-// explain finds endings that no fault accounts for: a run whose worker nobody harmed has no reason to lose it.
-func (r *Rig) explain(f *judge.Findings, doc run.Run, e judge.Ending, begun bool) {
-	if expected[e.Code] && !e.Admitted || doc.EndedAt == nil {
-		return
-	}
-	what := e.Code
-	if what == "" {
-		what = string(doc.Status)
-	}
-	harmed := r.harmed(doc.SessionID, doc.CreatedAt, *doc.EndedAt)
-	switch {
-	case strings.HasPrefix(e.Code, "model_") && !e.Admitted: // the provider's stream was cut too often
-	case harmed && e.Admitted:
-	case e.Admitted && !begun && e.Code == "": // cancelled before it began
-	default:
-		*f = append(*f, judge.Finding{Class: judge.Other, Run: doc.ID, Text: fmt.Sprintf(
-			"of session %s ended with %s, %d events unlogged, though nothing met its worker", doc.SessionID, what, e.Unlogged)})
-	}
-}
-
 // readLogs reads every log through the API, from any replica.
 func (r *Rig) readLogs(ctx context.Context, store evidence) (map[string][]judge.Seen, error) {
 	owners := map[string]*talk{}
@@ -303,35 +162,6 @@ func (r *Rig) readLog(ctx context.Context, t *talk, id string) ([]judge.Seen, er
 		}
 		if !client.Passing(err) && enginetest.Code(err) != "" || !pause(ctx, retryPause) {
 			return nil, fmt.Errorf("failed to read log of run %s: %w", id, err)
-		}
-	}
-}
-
-// verify asks the engine's own judge.
-func (r *Rig) verify(ctx context.Context, f *judge.Findings, when string, pause time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, r.o.Binaries.Engine, "admin", "verify", "--quiet", "--pause", pause.String(), "--data", r.data).CombinedOutput()
-	r.journal.write("admin verify", string(out), when)
-	if err != nil {
-		*f = append(*f, judge.Finding{Class: judge.Other, Text: fmt.Sprintf("admin verify %s: %s: %.2000s", when, err, out)})
-	}
-}
-
-// alarms are words in an engine's log that no fault accounts for.
-var alarms = regexp.MustCompile(`(?i)panic:|integrity:|DATA RACE|fatal error:|corrupt`)
-
-// scanLogs looks for alarms in what the engines printed.
-func (r *Rig) scanLogs(f *judge.Findings) {
-	for _, p := range r.replicas {
-		raw, err := os.ReadFile(p.log.Name())
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(raw)) {
-			if alarms.MatchString(line) {
-				*f = append(*f, judge.Finding{Class: judge.Other, Text: fmt.Sprintf("engine of replica %d says: %.400s", p.n, strings.TrimSpace(line))})
-			}
 		}
 	}
 }

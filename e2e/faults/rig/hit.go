@@ -80,10 +80,15 @@ func (r *Rig) hit(ctx context.Context, p plan.Point, lasting *sync.WaitGroup) (a
 			x.fell(e, unix.SIGKILL)
 		})
 	case plan.AllKill:
-		for _, x := range r.replicas {
-			x.use(func(e *enginetest.Engine) { x.excuse, x.pause = string(p.Kind), p.Pause; x.fell(e, unix.SIGKILL) })
-		}
-		return "all", true
+		return r.onEngine(ctx, p, func(first *replica, e *enginetest.Engine) {
+			first.excuse, first.pause = string(p.Kind), p.Pause
+			first.fell(e, unix.SIGKILL)
+			for _, x := range r.replicas {
+				if x != first {
+					x.use(func(e *enginetest.Engine) { x.excuse, x.pause = string(p.Kind), p.Pause; x.fell(e, unix.SIGKILL) })
+				}
+			}
+		})
 	case plan.EngineTerm:
 		return r.onEngine(ctx, p, func(x *replica, e *enginetest.Engine) {
 			x.excuse, x.pause = string(p.Kind), p.Pause
