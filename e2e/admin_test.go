@@ -123,8 +123,8 @@ func wantExpired(ctx context.Context, t *testing.T, c *enginetest.Client, vars e
 // TestExpiredRun takes the log of a run away while the engine is at work: its readers are told so, and what its document
 // and its conversation show stays.
 func TestExpiredRun(t *testing.T) {
-	ctx := bounded(t)
 	engine := ownEngine(t)
+	ctx := bounded(t) // begins when the programs are built
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
 	r, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("remember me")))
@@ -198,8 +198,8 @@ func sessionBatches(ctx context.Context, t *testing.T, c *enginetest.Client, ses
 
 // TestRetention lets the engine take logs away by itself.
 func TestRetention(t *testing.T) {
-	ctx := bounded(t)
 	engine := ownEngineWith(t, enginetest.Options{Args: []string{"--retain", "1s"}})
+	ctx := bounded(t) // begins when the programs are built
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
 	r, _ := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("hello")))
@@ -220,9 +220,9 @@ func TestRetention(t *testing.T) {
 // TestVerifyAndRepair spoils what a store says of a run and the hash of another: both are found, the first is repaired, and the
 // second refused.
 func TestVerifyAndRepair(t *testing.T) {
-	ctx := bounded(t)
 	damaged[t.Name()] = true
 	engine := ownEngine(t)
+	ctx := bounded(t) // begins when the programs are built
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
 	one, _ := complete(ctx, t, c, agent.ID, "one", enginetest.Script(enginetest.Say("one")))
@@ -281,8 +281,8 @@ func TestVerifyAndRepair(t *testing.T) {
 // TestBackup copies a store while runs are at work, makes another data folder of it, and goes on there: everything is
 // there, cursors of the original are known as such, and agents may be used though nobody stated so to a new OpenFGA store.
 func TestBackup(t *testing.T) {
-	ctx := bounded(t)
 	engine := ownEngine(t)
+	ctx := bounded(t) // begins when the programs are built
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
 	done, events := complete(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Say("before the backup")))
