@@ -224,9 +224,9 @@ func (k *socket) flush(b *batch) bool {
 	if len(b.buf) == 0 && len(b.cuts) == 0 {
 		return true
 	}
-	// The deadline is moved on when a fair part of it is over, not for each write.
-	if limit := k.s.o.Limits.WriteTimeout; closing || k.writeBy.Sub(now) < limit-limit/8 {
-		k.writeBy = now.Add(limit)
+	// The deadline is moved on now and then, not for each write, which has the whole timeout in any case.
+	if limit := k.s.o.Limits.WriteTimeout; closing || k.writeBy.Sub(now) < limit {
+		k.writeBy = now.Add(limit + limit/8)
 		_ = k.net.SetWriteDeadline(k.writeBy)
 	}
 	err := b.writeTo(k.net)

@@ -49,7 +49,7 @@ type Limits struct {
 	MaxOps       int           // operations at once on one socket
 	MaxExecuting int           // operations that are being executed at once on all sockets; the others wait
 	InitTimeout  time.Duration // for connection_init, and for the answer to it
-	WriteTimeout time.Duration // for one write to a slow reader
+	WriteTimeout time.Duration // for one write to a slow reader, and up to an eighth more
 	PingInterval time.Duration // between pings; whoever is silent from one to the next is gone
 	HoldFor      time.Duration // how long a feed waits for a permission that nobody answers
 	DrainSpread  time.Duration // the most over which a drain spreads the closing of sockets
