@@ -148,3 +148,36 @@ func TestIdleWorkerIsRetired(t *testing.T) {
 	}
 	e.events(w.start(e, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)
 }
+
+// TestClearedBeforeItsTurn: the engine died between the log of a run's start and the start of its turn, and the conversation
+// was cleared meanwhile. The turn is not begun any more, and nothing of the next epoch's state is asked for.
+func TestClearedBeforeItsTurn(t *testing.T) {
+	w := newWorld(t)
+	w.host.keeps = true
+	e1 := w.boot(run.Limits{})
+	e1.events(w.start(e1, run.StartRequest{Text: "hello", ConversationID: "c"}).ID)
+	r := w.start(e1, run.StartRequest{Text: "wait", ConversationID: "c"})
+	wk := e1.begun(r)
+	e1.leave()
+	wk.mu.Lock()
+	delete(wk.runs, r.ID) // as if it had not heard of the run
+	wk.mu.Unlock()
+	if _, err := session.Mutate(w.ctx, w.store, r.SessionID, time.Now, func(b session.Binding, op session.Op) (session.Binding, error) {
+		n, _ := session.Clear(b, op)
+		return n, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e2 := w.boot(run.Limits{})
+	if err := e2.Recover(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if end := last[event.RunCancelled](t, e2.events(r.ID)); end.Reason != event.CancelSessionCleared || end.SideEffects != event.SideEffectsNone {
+		t.Fatalf("ended as %+v", end)
+	}
+	w.settled(r.ID)
+	if n := w.host.begun(r.ID); n != 1 {
+		t.Fatalf("the turn was begun %d times", n)
+	}
+	last[event.RunFinished](t, e2.events(w.start(e2, run.StartRequest{Text: "hello", ConversationID: "c"}).ID))
+}

@@ -104,7 +104,9 @@ func (p *pump) run(ctx context.Context) error {
 		p.taken = c.Seq
 	}
 	limit := p.x.deadline(ctx)
-	switch err := p.x.startTurn(ctx, p.rt, limit); {
+	switch err := p.begin(ctx, limit); {
+	case errors.Is(err, errOver):
+		return p.end(ctx, event.RunCancelled{Reason: event.CancelSessionCleared, SideEffects: event.SideEffectsNone}, err)
 	case errors.Is(err, harness.ErrStaleLease) || ctx.Err() != nil:
 		return err
 	case errors.Is(err, harness.ErrUnreachable), errors.Is(err, harness.ErrGone):
@@ -145,6 +147,24 @@ func (p *pump) run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// errOver: the turn was not begun before its epoch was over, and is not begun any more.
+var errOver = errors.New("the conversation was cleared before the turn began")
+
+// begin starts the turn, or finds it started. In an epoch that is over it only finds.
+func (p *pump) begin(ctx context.Context, limit time.Duration) error {
+	if p.x.b.Epoch == p.x.epoch {
+		return p.x.startTurn(ctx, p.rt, limit)
+	}
+	stream, err := p.rt.Events(ctx, p.x.run.ID, p.taken)
+	if errors.Is(err, harness.ErrUnknownRun) {
+		return errOver
+	}
+	if err == nil {
+		_ = stream.Close()
+	}
+	return err
 }
 
 // follow is the state of one following across reconnects.
