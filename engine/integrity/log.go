@@ -12,6 +12,7 @@ import (
 const (
 	chunkPage    = 8    // chunks in one read: at most 8 MiB
 	maxAncestors = 1000 // runs that a run goes on from, one after the other
+	maxLeft      = 4096 // ended runs of which it is remembered what they left open
 )
 
 // logView is what a run's log says.
@@ -125,7 +126,12 @@ func (v *verifier) readLog(ctx context.Context, r run.Run, inherited *event.Inhe
 // itself, which is told of that run.
 func (v *verifier) inherited(ctx context.Context, r run.Run) (*event.Inheritance, error) {
 	var chain []run.Run // from the run that is continued backwards
+	left := &event.Inheritance{}
 	for at := r; at.Continues != nil; {
+		if known := v.left[at.Continues.Run]; known != nil {
+			left = known
+			break
+		}
 		before, err := v.Source.Run(ctx, at.Continues.Run)
 		if errors.Is(err, run.ErrNotFound) || errors.Is(err, ErrDamaged) || len(chain) == maxAncestors {
 			return nil, nil
@@ -138,15 +144,26 @@ func (v *verifier) inherited(ctx context.Context, r run.Run) (*event.Inheritance
 		}
 		chain, at = append(chain, before), before
 	}
-	left := &event.Inheritance{}
 	for i := len(chain) - 1; i >= 0; i-- {
 		l, err := v.readLog(ctx, chain[i], left, false)
 		if err != nil || l.finding != nil || !l.whole {
 			return nil, err
 		}
 		left = l.left
+		v.remember(chain[i].ID, l)
 	}
 	return left, nil
+}
+
+// remember keeps what an ended run left open: nothing changes its log any more.
+func (v *verifier) remember(runID string, l logView) {
+	if l.terminal.Data == nil || l.left == nil {
+		return
+	}
+	if v.left == nil || len(v.left) >= maxLeft {
+		v.left = map[string]*event.Inheritance{}
+	}
+	v.left[runID] = l.left
 }
 
 // lookAtLog looks whether a log has a run; the rest is looked at with the run.

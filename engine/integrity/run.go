@@ -36,6 +36,9 @@ func (v *verifier) lookAtRun(ctx context.Context, runID string, s *seen) error {
 	if err != nil {
 		return err
 	}
+	if l.finding == nil && l.whole {
+		v.remember(r.ID, l)
+	}
 	if r.ExpiredThrough > 0 {
 		v.add(&v.report.Expired, 1)
 	} else if inherited == nil {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/harness-engine/harness-engine/engine/event"
 )
 
 const (
@@ -49,6 +51,7 @@ type verifier struct {
 	Options
 	report  Report
 	counted bool // the first look is over: nothing is counted any more
+	left    map[string]*event.Inheritance
 }
 
 // seen are the findings of one object.
