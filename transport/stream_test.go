@@ -453,7 +453,7 @@ func TestAStalledStreamComesBack(t *testing.T) {
 	w := newWorld(t, option{limits: transport.Limits{WriteTimeout: 300 * time.Millisecond}})
 	l := w.log("alice", w.agent("alice", "helper"))
 	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
-	const deltas = 50 << 4 // 12 MiB: more than the kernel holds for a connection
+	const deltas = 30 << 4 // 7.5 MiB: more than the kernel holds for a connection
 	for range deltas / 16 {
 		batch := make([]event.Data, 16)
 		for i := range batch {
