@@ -25,7 +25,6 @@ const (
 	eventsBetween = 12 // events that it prints on a connection before the next cut
 	spoken        = 200
 	everyMs       = 60
-	tokenLife     = 10 * time.Second // shorter than a run
 )
 
 // clientProgram is a program of docs/clients.md.
@@ -49,17 +48,11 @@ var clientPrograms = []clientProgram{
 // tryClients runs every client program behind a proxy of its own, all at once: first with what a client has to live
 // with, then with a token that expires under way, which it must not live with.
 func tryClients(ctx context.Context, s *stage) error {
-	options, err := json.Marshal(map[string]any{"steps": []enginetest.Step{
-		enginetest.Reason("Somebody wants to see a stream."),
-		enginetest.Call("look", `{"at":"the river"}`, "it flows"),
-		enginetest.Count(spoken, everyMs*time.Millisecond),
-	}})
+	short, err := s.talker(ctx, "talker", spoken)
 	if err != nil {
 		return err
 	}
-	agent, err := s.client.Save(ctx, enginetest.SaveInput{Draft: enginetest.Draft{
-		Name: "Talker", Slug: "talker", Harness: &enginetest.HarnessChoice{ID: scripted, Options: options},
-	}})
+	long, err := s.talker(ctx, "long-talker", 5*spoken)
 	if err != nil {
 		return err
 	}
@@ -68,17 +61,32 @@ func tryClients(ctx context.Context, s *stage) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("failed to build clients/gorilla: %w\n%s", err, out)
 	}
-	return errors.Join(tryCuts(ctx, s, agent, gorilla), tryExpiry(ctx, s, agent, gorilla))
+	return errors.Join(tryCuts(ctx, s, short, gorilla), tryExpiry(ctx, s, long, gorilla))
 }
 
-// newTrials prepares a trial of every program.
-func newTrials(s *stage, agent enginetest.Agent, gorilla, token string) (trials []*trial, end func(), err error) {
+// talker saves an agent that says so many words, slowly.
+func (s *stage) talker(ctx context.Context, slug string, words int) (enginetest.Agent, error) {
+	options, err := json.Marshal(map[string]any{"steps": []enginetest.Step{
+		enginetest.Reason("Somebody wants to see a stream."),
+		enginetest.Call("look", `{"at":"the river"}`, "it flows"),
+		enginetest.Count(words, everyMs*time.Millisecond),
+	}})
+	if err != nil {
+		return enginetest.Agent{}, err
+	}
+	return s.client.Save(ctx, enginetest.SaveInput{Draft: enginetest.Draft{
+		Name: "Talker", Slug: slug, Harness: &enginetest.HarnessChoice{ID: scripted, Options: options},
+	}})
+}
+
+// newTrials prepares a trial of each program.
+func newTrials(s *stage, programs []clientProgram, agent enginetest.Agent, gorilla, token string) (trials []*trial, end func(), err error) {
 	end = func() {
 		for _, t := range trials {
 			t.heard.door.close()
 		}
 	}
-	for _, p := range clientPrograms {
+	for _, p := range programs {
 		t, err := newTrial(s, p, agent, gorilla, token)
 		if err != nil {
 			end()
@@ -89,51 +97,9 @@ func newTrials(s *stage, agent enginetest.Agent, gorilla, token string) (trials 
 	return trials, end, nil
 }
 
-// tryExpiry gives every program a token that is good for its beginning: it must end with an error when the token does,
-// and not come back for ever.
-func tryExpiry(ctx context.Context, s *stage, agent enginetest.Agent, gorilla string) error {
-	token, err := s.engine.Command(ctx, []string{"token", "--subject", "dev", "--life", tokenLife.String()}).Output()
-	if err != nil {
-		return err
-	}
-	trials, end, err := newTrials(s, agent, gorilla, strings.TrimSpace(string(token)))
-	if err != nil {
-		return err
-	}
-	defer end()
-	ctx, cancel := context.WithTimeoutCause(ctx, tokenLife+patience, errNotEnded)
-	defer cancel()
-	var all sync.WaitGroup
-	for _, t := range trials {
-		t.heard.cuts = make([]int64, cutsPerClient) // no more of them
-		all.Go(func() { t.err = t.run(ctx) })
-	}
-	all.Wait()
-	var wrong []string
-	for _, t := range trials {
-		var exit *exec.ExitError
-		switch {
-		case t.err == nil || t.heard.complete:
-			wrong = append(wrong, t.program.file+" went on")
-		case errors.Is(t.err, errNotEnded) || !errors.As(t.err, &exit):
-			wrong = append(wrong, fmt.Sprintf("%s: %s", t.program.file, t.err))
-		case len(t.heard.events) == 0:
-			wrong = append(wrong, fmt.Sprintf("%s did not begin: %s", t.program.file, t.err))
-		}
-	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("when the token expires: %s", strings.Join(wrong, "; "))
-	}
-	fmt.Printf("  when the token expires under way, each of the %d ends with an error\n", len(trials))
-	return nil
-}
-
-// errNotEnded: a program went on behind the end of its token.
-var errNotEnded = errors.New("it did not end with its token")
-
 // tryCuts cuts every program off again and again, replaces the engine, and compares what they printed with the log.
 func tryCuts(ctx context.Context, s *stage, agent enginetest.Agent, gorilla string) error {
-	trials, end, err := newTrials(s, agent, gorilla, s.client.Target().Token)
+	trials, end, err := newTrials(s, clientPrograms, agent, gorilla, s.client.Target().Token)
 	if err != nil {
 		return err
 	}
