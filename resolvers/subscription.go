@@ -86,10 +86,15 @@ func stream[T any](ctx context.Context, l *lease, next func(context.Context) (T,
 	return out
 }
 
-// waitFor waits for the next item; while it waits it renews the permission whenever that runs out.
+// idleAhead is how long before its permission runs out an idle stream asks for it anew, at most: so that one that was
+// taken away ends the stream in time.
+const idleAhead = 500 * time.Millisecond
+
+// waitFor waits for the next item; while it waits it renews the permission whenever that is about to run out.
 func waitFor[T any](ctx context.Context, l *lease, next func(context.Context) (T, error)) (T, error) {
 	for {
-		waiting, cancel := context.WithDeadline(ctx, l.until)
+		ahead := min(idleAhead, time.Until(l.until)/10)
+		waiting, cancel := context.WithDeadline(ctx, l.until.Add(-max(ahead, 0)))
 		item, err := next(waiting)
 		idle := waiting.Err() != nil && ctx.Err() == nil
 		cancel()
