@@ -84,12 +84,12 @@ func (x *execution) recheck(ctx context.Context) (*event.RunError, error) {
 	if err != nil || !allowed {
 		e := x.failure(codeNotAllowed, "the agent may not be used any more", event.CategoryAuthorization)
 		e.Retryable = err != nil
-		return &e, nil
+		return &e, nil //nolint:nilerr // the terminal tells it
 	}
 	if err := x.c.Harnesses.Ready(ctx, x.run.Harness); err != nil {
 		e := x.failure(codeHarness, "the harness is not available any more", event.CategoryUnavailable)
 		e.Retryable = true
-		return &e, nil
+		return &e, nil //nolint:nilerr // the terminal tells it
 	}
 	return nil, nil
 }
