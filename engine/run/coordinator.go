@@ -84,9 +84,9 @@ type Coordinator struct {
 
 	mu       sync.Mutex
 	draining bool
-	live     map[string]*execution  // by run
-	idle     map[string]*time.Timer // by session
-	late     []session.Binding      // that became idle while draining
+	live     map[string]*execution // by run
+	idle     map[string]idleWorker // by session
+	late     []session.Binding     // that became idle while draining
 
 	deadlines map[string]*deadline // of pending interrupts, by session
 	halted    map[string]bool      // runs whose log is corrupt: nobody drives them on
@@ -108,7 +108,7 @@ func New(o Options) *Coordinator {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Coordinator{Options: o, ctx: ctx, stop: stop, live: map[string]*execution{},
-		idle: map[string]*time.Timer{}, deadlines: map[string]*deadline{}, halted: map[string]bool{}, doubted: map[string]bool{},
+		idle: map[string]idleWorker{}, deadlines: map[string]*deadline{}, halted: map[string]bool{}, doubted: map[string]bool{},
 		seen: watch{}, poke: make(chan struct{}, 1)}
 }
 
@@ -150,8 +150,8 @@ func (c *Coordinator) launch(r Run, b session.Binding, recovered bool) {
 		}
 		return
 	}
-	if t := c.idle[b.ID]; t != nil {
-		t.Stop()
+	if w, waits := c.idle[b.ID]; waits {
+		w.timer.Stop()
 		delete(c.idle, b.ID)
 	}
 	x := newExecution(c, r, b)
@@ -251,22 +251,27 @@ func (c *Coordinator) asksNatively(harnessID string) bool {
 	return ok && d.Capabilities[harness.InterruptToolApproval] == harness.Native
 }
 
-// idleLater ends the session's worker of that generation when no turn has followed in time.
+// idleWorker is a worker that this engine will end.
+type idleWorker struct {
+	since session.Binding
+	timer *time.Timer
+}
+
+// idleLater ends the session's worker when no turn has followed in time.
 func (c *Coordinator) idleLater(b session.Binding) {
 	if b.Sandbox == nil || b.Active != nil || b.Pending != nil && !c.asksNatively(b.Harness) {
 		return
 	}
-	gen, addr := b.Sandbox.Gen, b.Sandbox.Addr
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining { // Drain ends it, when all runs have been let go
 		c.late = append(c.late, b)
 		return
 	}
-	if t := c.idle[b.ID]; t != nil {
-		t.Stop()
+	if w, waits := c.idle[b.ID]; waits {
+		w.timer.Stop()
 	}
-	c.idle[b.ID] = time.AfterFunc(c.Limits.IdleWorker, func() {
+	timer := time.AfterFunc(c.Limits.IdleWorker, func() {
 		c.mu.Lock()
 		if c.draining {
 			c.mu.Unlock()
@@ -276,20 +281,25 @@ func (c *Coordinator) idleLater(b session.Binding) {
 		delete(c.idle, b.ID)
 		c.mu.Unlock()
 		defer c.work.Done()
-		c.retire(c.ctx, b.ID, gen, addr)
+		c.retire(c.ctx, b)
 	})
+	c.idle[b.ID] = idleWorker{since: b, timer: timer}
 }
 
-// retire takes an idle worker off its binding, then ends it.
-func (c *Coordinator) retire(ctx context.Context, sessionID string, gen int64, addr string) {
-	_, err := c.mutate(ctx, sessionID, func(b session.Binding, op session.Op) (session.Binding, error) {
-		return session.Retire(b, gen, op)
+// retire takes a worker that has been idle since then off its binding, and ends it. Another engine may have used it for a turn
+// meanwhile: then it is that one's to end, and a decision may wait in it.
+func (c *Coordinator) retire(ctx context.Context, since session.Binding) {
+	_, err := c.mutate(ctx, since.ID, func(b session.Binding, op session.Op) (session.Binding, error) {
+		if b.LeaseGen != since.LeaseGen {
+			return b, session.ErrUnchanged
+		}
+		return session.Retire(b, since.Sandbox.Gen, op)
 	})
 	if err != nil {
 		return // a turn came first, or the next engine sweeps it
 	}
-	if err := c.Workers.Destroy(ctx, addr); err != nil {
-		c.Log.Warn("idle worker not destroyed", "session", sessionID, "error", err)
+	if err := c.Workers.Destroy(ctx, since.Sandbox.Addr); err != nil {
+		c.Log.Warn("idle worker not destroyed", "session", since.ID, "error", err)
 	}
 }
 
@@ -299,19 +309,15 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	c.mu.Lock()
 	c.draining = true
 	idle := c.idle
-	c.idle = map[string]*time.Timer{}
+	c.idle = map[string]idleWorker{}
 	for _, d := range c.deadlines {
 		d.timer.Stop()
 	}
 	c.mu.Unlock()
-	for sessionID, t := range idle {
-		t.Stop()
-		if !c.alone() {
-			continue // another engine may take the conversation's next turn to it
-		}
-		b, err := c.Sessions.Session(ctx, sessionID)
-		if err == nil && b.Active == nil && b.Sandbox != nil {
-			c.retire(ctx, sessionID, b.Sandbox.Gen, b.Sandbox.Addr)
+	for _, w := range idle {
+		w.timer.Stop()
+		if c.alone() { // else another engine may take the conversation's next turn to it
+			c.retire(ctx, w.since)
 		}
 	}
 	c.stop()
@@ -324,7 +330,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	}
 	for _, b := range c.late { // nothing writes it any more
 		if c.alone() {
-			c.retire(ctx, b.ID, b.Sandbox.Gen, b.Sandbox.Addr)
+			c.retire(ctx, b)
 		}
 	}
 	return nil
