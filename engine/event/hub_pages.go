@@ -42,11 +42,12 @@ type readKey struct {
 	after int64
 }
 
-// reading is a read in progress; page and err are set before done is closed.
+// reading is a read in progress; the others are set before done is closed.
 type reading struct {
 	done chan struct{}
 	page *page
 	err  error
+	left bool // err came when whoever read had left: it says nothing to others, whatever words the log has for that
 }
 
 func newPages(most int64) pages {
@@ -128,7 +129,7 @@ func (h *Hub) page(ctx context.Context, t *topic, cursor int64) (*page, error) {
 		switch {
 		case r.err == nil && r.page.through > cursor:
 			return r.page, nil
-		case r.err != nil && !errors.Is(r.err, context.Canceled) && !errors.Is(r.err, context.DeadlineExceeded):
+		case r.err != nil && !r.left:
 			return nil, r.err
 		} // else it was the other reader's context that ended, or it looked too early
 	}
@@ -150,6 +151,7 @@ func (h *Hub) readPage(ctx context.Context, t *topic, key readKey, r *reading) {
 		close(r.done)
 	}()
 	r.page, r.err = h.fromLog(ctx, t, key.after)
+	r.left = r.err != nil && ctx.Err() != nil
 }
 
 // fromLog reads the chunks that follow the cursor without a gap.
