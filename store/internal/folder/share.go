@@ -141,11 +141,20 @@ func (g *Gate) Leave() error {
 // Close gives the gate up.
 func (g *Gate) Close() error { return g.f.Close() }
 
+// flock locks or unlocks the file. It holds the descriptor while it waits, so that a file that is closed meanwhile gives
+// its number to no other before.
 func flock(f *os.File, how int) error {
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var locked error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			if locked = unix.Flock(int(fd), how); !errors.Is(locked, unix.EINTR) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, locked)
 }
