@@ -32,11 +32,25 @@ func (m *Manager) folders(b harness.Binding) (state, workspace string, err error
 	}
 	state, workspace = filepath.Join(dir, "state"), filepath.Join(dir, "workspace")
 	for _, d := range []string{state, workspace} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
+		if err := makeFolder(d); err != nil {
 			return "", "", fmt.Errorf("failed to make state folder of session %s: %w", b.SessionID, err)
 		}
 	}
 	return state, workspace, nil
+}
+
+// makeTries bounds how often a folder is made again below one that was just removed.
+const makeTries = 100
+
+// makeFolder makes a folder and what is above it. Whoever forgets the epoch before may remove the session's folder, when that is
+// empty, between the making of the one and of the other.
+func makeFolder(path string) (err error) {
+	for range makeTries {
+		if err = os.MkdirAll(path, 0o700); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return err
 }
 
 // ForgetState removes what the epochs of a conversation up to this one left: their harnesses' state and their workspaces.
