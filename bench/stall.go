@@ -19,8 +19,10 @@ type stallLoad struct {
 	every       time.Duration
 }
 
+// One event goes to all subscribers at about the same time: with few events the p99 would be the slowest one's. The usual
+// load lasts longer than a server waits for a slow reader, so that the stalled one is cut off once, and comes back.
 var (
-	usualStall = stallLoad{1000, 40, 150 * time.Millisecond}
+	usualStall = stallLoad{1000, 150, 80 * time.Millisecond}
 	quickStall = stallLoad{50, 25, 40 * time.Millisecond}
 )
 
