@@ -148,3 +148,9 @@ func (c *Coordinator) halt(runID string) {
 	defer c.mu.Unlock()
 	c.halted[runID] = true
 }
+
+func (c *Coordinator) isHalted(runID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.halted[runID]
+}

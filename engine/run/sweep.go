@@ -64,27 +64,19 @@ func (c *Coordinator) sweep(ctx context.Context, starting bool) error {
 	c.mu.Lock()
 	s.doubted = maps.Clone(c.doubted)
 	c.mu.Unlock()
-	if err := s.bindings(ctx); err != nil {
-		return err
-	}
-	decided, err := s.unfinished(ctx)
-	if err != nil {
-		return err
-	}
-	// Before any run is driven on: a worker that one of them starts is not a left-over.
-	if s.hasty {
-		if err := s.workers(ctx); err != nil {
-			return err
-		}
-	}
+	decided, err := s.look(ctx)
+	// What was claimed is driven on, whatever else failed: nobody else will.
 	for _, taken := range s.claims {
 		c.launch(taken.run, taken.binding, true)
 	}
 	for _, r := range decided {
-		_, err := c.admitResume(ctx, r)
-		if _, refused := problem.As(err); err != nil && !refused {
-			return err
+		_, failed := c.admitResume(ctx, r)
+		if _, refused := problem.As(failed); failed != nil && !refused {
+			err = errors.Join(err, failed)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	c.seen.forget(s.now)
 	c.mu.Lock()
@@ -104,6 +96,7 @@ type sweep struct {
 
 	doubted map[string]bool // runs that this engine let go of before the sweep
 	claims  []claim
+	failed  []error         // what is tried again by the next sweep
 	driven  map[string]bool // runs that a binding holds
 	keep    map[string]bool // workers that serve somebody
 }
@@ -119,6 +112,26 @@ func (s *sweep) abandoned(key, version string) bool {
 	return s.c.seen.unchanged(key, version, s.now, s.c.Limits.AbandonedAfter) || s.hasty
 }
 
+// look claims and settles. It returns the decisions that are to be taken, also with an error.
+func (s *sweep) look(ctx context.Context) (decided []Run, err error) {
+	if err := s.bindings(ctx); err != nil {
+		return nil, err
+	}
+	decided, err = s.unfinished(ctx)
+	err = errors.Join(append(s.failed, err)...)
+	// Before any run is driven on: a worker that one of them starts is not a left-over.
+	if s.hasty && err == nil {
+		err = s.workers(ctx)
+	}
+	return decided, err
+}
+
+// fail notes that one session or run could not be seen to. The others are, unless ctx has ended.
+func (s *sweep) fail(ctx context.Context, err error) (goOn bool) {
+	s.failed = append(s.failed, err)
+	return ctx.Err() == nil
+}
+
 // bindings claims what nobody drives.
 func (s *sweep) bindings(ctx context.Context) error {
 	for after := ""; ; {
@@ -128,7 +141,7 @@ func (s *sweep) bindings(ctx context.Context) error {
 		}
 		for _, b := range page {
 			after = b.ID
-			if err := s.binding(ctx, b); err != nil {
+			if err := s.binding(ctx, b); err != nil && !s.fail(ctx, err) {
 				return err
 			}
 		}
@@ -178,10 +191,9 @@ func (s *sweep) claimable(b session.Busy) bool {
 	c := s.c
 	c.mu.Lock()
 	_, live := c.live[b.Run]
-	halted := c.halted[b.Run]
 	c.mu.Unlock()
 	switch {
-	case live || halted:
+	case live || c.isHalted(b.Run):
 		return false
 	case b.Owner == c.Boot:
 		return s.starting || s.doubted[b.Run] || c.seen.unchanged("lease "+b.ID, b.Run, s.now, ownPatience)
@@ -226,19 +238,23 @@ func (s *sweep) unfinished(ctx context.Context) (decided []Run, err error) {
 	for after := ""; ; {
 		page, err := s.c.Runs.UnfinishedRuns(ctx, after, sweepPage)
 		if err != nil {
-			return nil, fmt.Errorf("failed to list unfinished runs: %w", err)
+			return decided, fmt.Errorf("failed to list unfinished runs: %w", err)
 		}
 		for _, r := range page {
 			after = r.ID
-			if s.driven[r.ID] || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev)) {
+			if s.driven[r.ID] || s.c.isHalted(r.ID) || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev)) {
 				continue
 			}
 			if r.Status == StatusAdmitting && r.Continues != nil { // its decision was accepted: it is taken, or refused for good
 				decided = append(decided, r)
 				continue
 			}
-			if err := s.run(ctx, r); err != nil {
-				return nil, err
+			switch err := s.run(ctx, r); {
+			case errors.Is(err, event.ErrCorrupt): // nothing that another try would mend
+				s.c.halt(r.ID)
+				s.c.Log.Error("run halted: its log is corrupt", "run", r.ID, "session", r.SessionID, "error", err)
+			case err != nil && !s.fail(ctx, err):
+				return decided, err
 			}
 		}
 		if len(page) < sweepPage {
