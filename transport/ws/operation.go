@@ -21,7 +21,7 @@ type operation struct {
 	k     *socket
 	id    string
 	rawID []byte
-	over  atomic.Bool // nothing more may be sent; set once, by whoever ends it
+	over  atomic.Bool // nothing more may be sent; set once, by whoever ends it, with the socket's mu held
 
 	// Of the socket's mu.
 	cancel   context.CancelFunc // of what runs on a goroutine; nil for a feed
@@ -33,9 +33,9 @@ type operation struct {
 	starved  bool // it had its turn without a permission
 	gone     bool // it has been let go
 	failure  *gqlerror.Error
+	final    []byte // the last frame, where there was no room for it
 
-	held  []entry // of the writer: what waits for a permission
-	final []byte  // of the goroutine: the last frame, for which there was no room
+	held []entry // of the writer: what waits for a permission
 }
 
 // subscribe begins an operation. It reports whether it kept the buffer.
@@ -44,6 +44,7 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 	switch {
 	case k.phase < phaseReady:
 		k.failing(CloseUnauthorized, "Unauthorized", errClosed)
+	case k.expired(time.Now()):
 	case k.draining: // it has not begun: the client sends it again where it comes back
 	case k.ops[m.id] != nil:
 		k.failing(CloseDuplicateID, "Subscriber for this id already exists", errClosed)
@@ -168,42 +169,79 @@ func (op *operation) run(ctx context.Context, rc *graphql.OperationContext) {
 			op.conclude(appendComplete(frame, op.rawID))
 			return
 		}
-		if op.over.Load() || !op.k.send(frame) {
+		if !op.send(frame) {
 			return
 		}
 	}
 }
 
-// conclude sends the operation's last frame, unless the client has ended it. Its id is free before the frame is sent.
+// send hands a frame to the writer. It waits for room; false: the operation is over.
+func (op *operation) send(frame []byte) bool {
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	return op.room() && op.k.put(frame)
+}
+
+// room waits for room; false: the client has ended the operation meanwhile, and its id may be another's. mu is held.
+func (op *operation) room() bool {
+	for op.k.full() && !op.over.Load() {
+		op.k.room.Wait()
+	}
+	return !op.over.Load()
+}
+
+// conclude sends the operation's last frame, unless the client has ended it. Where there is no room, leave waits for it.
 func (op *operation) conclude(frame []byte) {
-	if op.end() && !op.k.offer(frame) {
-		op.final = frame
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	if op.final = frame; !op.k.full() {
+		op.say()
+	}
+}
+
+// say sends the last frame. Only with that the id is free: before, the client cannot know that the operation is over. mu
+// is held.
+func (op *operation) say() {
+	frame := op.final
+	op.final = nil
+	if op.ending() {
+		op.k.put(frame)
 	}
 }
 
 // leave lets the operation go when its last frame has found room. Waiting for that is not for the goroutines that
 // execute operations: they are few.
 func (op *operation) leave() {
-	if op.final == nil {
+	op.k.mu.Lock()
+	waits := op.final != nil
+	op.k.mu.Unlock()
+	if !waits {
 		op.let()
 		return
 	}
 	go func() {
-		op.k.send(op.final)
+		op.k.mu.Lock()
+		op.room()
+		op.say()
+		op.k.mu.Unlock()
 		op.let()
 	}()
 }
 
 // end takes the right to say the last word; false: somebody else has it.
 func (op *operation) end() bool {
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	return op.ending()
+}
+
+// ending is end; mu is held.
+func (op *operation) ending() bool {
 	if !op.over.CompareAndSwap(false, true) {
 		return false
 	}
-	k := op.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ops[op.id] == op {
-		delete(k.ops, op.id)
+	if op.k.ops[op.id] == op {
+		delete(op.k.ops, op.id)
 	}
 	return true
 }
@@ -215,6 +253,7 @@ func (op *operation) stop() {
 	if op.cancel != nil {
 		op.cancel()
 	}
+	op.k.room.Broadcast() // it does not wait any more
 	op.want()
 }
 

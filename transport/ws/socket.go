@@ -119,6 +119,9 @@ func (k *socket) tick() {
 	}
 	k.due, k.ticked = time.Time{}, true
 	if k.writing {
+		if !k.expired(time.Now()) { // which must not wait for a writer that waits for the client
+			k.arm(k.expires)
+		}
 		k.rouse()
 		k.mu.Unlock()
 		return
@@ -127,6 +130,15 @@ func (k *socket) tick() {
 	k.refs++
 	k.mu.Unlock()
 	k.write()
+}
+
+// expired closes a socket whose token has expired. mu is held.
+func (k *socket) expired(now time.Time) bool {
+	if k.expires.IsZero() || now.Before(k.expires) {
+		return false
+	}
+	k.failing(CloseForbidden, errExpired.Message, errExpired)
+	return true
 }
 
 // rouse makes sure that a writer looks at what there is to do. mu is held.
@@ -156,8 +168,7 @@ func (k *socket) maintain(now time.Time) {
 		return
 	case k.phase == phaseOpen:
 		next = earliest(next, k.initBy)
-	case !k.expires.IsZero() && !now.Before(k.expires):
-		k.failing(CloseForbidden, errExpired.Message, errExpired)
+	case k.expired(now):
 		return
 	default:
 		next = earliest(next, k.expires)
@@ -185,13 +196,21 @@ func (k *socket) maintain(now time.Time) {
 	k.arm(next)
 }
 
-// send hands a frame to the writer. It waits for room; false: the socket takes no more.
-func (k *socket) send(frame []byte) bool {
+// send hands a frame to the writer. It waits for room; a socket that takes no more drops the frame.
+func (k *socket) send(frame []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for k.queued > maxQueued && k.phase < phaseClosing {
+	for k.full() {
 		k.room.Wait()
 	}
+	k.put(frame)
+}
+
+// full reports whether there is no room, and will be. mu is held.
+func (k *socket) full() bool { return k.queued > maxQueued && k.phase < phaseClosing }
+
+// put hands a frame to the writer, whether or not there is room; false: the socket takes no more. mu is held.
+func (k *socket) put(frame []byte) bool {
 	if k.phase >= phaseClosing {
 		return false
 	}
@@ -200,22 +219,7 @@ func (k *socket) send(frame []byte) bool {
 	return true
 }
 
-// offer is send where there is room at once; false: there is none. A socket that takes no more drops the frame.
-func (k *socket) offer(frame []byte) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case k.phase >= phaseClosing:
-		return true
-	case k.queued > maxQueued:
-		return false
-	}
-	k.enqueue(frame)
-	k.rouse()
-	return true
-}
-
-// enqueue is send without waiting or waking. mu is held.
+// enqueue is put without waking. mu is held.
 func (k *socket) enqueue(frame []byte) {
 	k.queue = append(k.queue, frame)
 	k.queued += len(frame)
