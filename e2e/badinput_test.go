@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -43,6 +44,9 @@ func nested(levels int) any {
 	}
 	return v
 }
+
+// tooDeep is nested deeper than a message may be: over HTTP it is a bad request, and a WebSocket is closed.
+const tooDeep = "very deeply nested options"
 
 // TestBadInput sends bad input through every operation, over HTTP and over WebSocket: each is answered with the code
 // and names the field, and nothing is written.
@@ -91,7 +95,7 @@ func TestBadInput(t *testing.T) {
 		{"oversized prompt", saveOperation, save(draft.with("prompt", object{"system": strings.Repeat("a", 200_001)})), "BAD_USER_INPUT", "input.draft.prompt.system"},
 		{"same variable twice", saveOperation, save(draft.with("prompt", object{"system": "{{a}}", "variables": []object{{"name": "a", "value": "1"}, {"name": "a", "value": "2"}}})), "BAD_USER_INPUT", "input.draft.prompt.variables"},
 		{"deeply nested options", saveOperation, save(draft.with("harness", object{"id": scripted, "options": nested(40)})), "BAD_USER_INPUT", "input.draft.harness.options"},
-		{"very deeply nested options", saveOperation, save(draft.with("harness", object{"id": scripted, "options": nested(5000)})), "BAD_USER_INPUT", ""}, // over HTTP it is refused before it is read
+		{tooDeep, saveOperation, save(draft.with("harness", object{"id": scripted, "options": nested(5000)})), "BAD_USER_INPUT", ""}, // over HTTP it is refused before it is read
 		{"oversized options", saveOperation, save(draft.with("harness", object{"id": scripted, "options": object{"a": strings.Repeat("a", 40<<10)}})), "BAD_USER_INPUT", "input.draft.harness.options"},
 		{"run limit of no time", saveOperation, save(draft.with("limits", object{"maxRunSeconds": 0})), "BAD_USER_INPUT", "input.draft.limits.maxRunSeconds"},
 		{"run limit beyond the bound", saveOperation, save(draft.with("limits", object{"maxRunSeconds": 86_401})), "BAD_USER_INPUT", "input.draft.limits.maxRunSeconds"},
@@ -115,6 +119,10 @@ func TestBadInput(t *testing.T) {
 		for over, ask := range map[string]func(context.Context, *enginetest.Client, string, enginetest.Variables) error{"HTTP": overHTTP, "WebSocket": overSocket} {
 			t.Run(tc.name+"/"+over, func(t *testing.T) {
 				err := ask(ctx, c, tc.query, tc.vars)
+				var closed *websocket.CloseError
+				if errors.As(err, &closed) && closed.Code == 4400 && tc.name == tooDeep {
+					return // the message is none
+				}
 				if enginetest.Code(err) != tc.code {
 					t.Fatalf("got %.300v, want %s", err, tc.code)
 				}
