@@ -21,6 +21,9 @@ type Item struct {
 	Payload []byte
 	// Cursor is where to come back for what follows: the id of a server-sent event, and what OpenFeed takes as after.
 	Cursor string
+	// Waiting: nothing was behind this delivery, and Notify's function is called when something is, as after a Poll that
+	// found nothing. No Poll is needed until then. False says nothing: the next Poll tells.
+	Waiting bool
 }
 
 // Feed is a subscription that is polled, whose deliveries are shared among all who select the same: each is encoded once
@@ -34,9 +37,9 @@ type Feed interface {
 	// error is the end of the operation, as a client may see it: *gqlerror.Error of OpenFeed, *problem.Error of OpenRun.
 	// Poll does not look at Until: what it returned must not be written later than that.
 	Poll(ctx context.Context) (Item, bool, error)
-	// Notify sets f, which is called from any goroutine, and must not block, when a Poll that found nothing may find
-	// something. It is level-triggered: what comes between that Poll and Notify calls f at once. Each call of f follows a
-	// Poll that found nothing.
+	// Notify sets f, which is called from any goroutine, and must not block, when a Poll that found nothing, or whose Item
+	// says Waiting, may find something now. It is level-triggered: what comes between that Poll and Notify calls f at once.
+	// A call may also come for nothing.
 	Notify(f func())
 	// Until is the moment until which deliveries are permitted, at most 5 s after the check behind it was sent.
 	Until() time.Time
@@ -49,7 +52,7 @@ type Feed interface {
 
 // source is where the deliveries of a feed come from: what Poll, Notify and Close of a Feed do, with errors as they are.
 type source interface {
-	poll(ctx context.Context) (*frame, bool, error)
+	poll(ctx context.Context) (Item, bool, error)
 	notify(f func())
 	close()
 }
@@ -88,12 +91,9 @@ func (f *feed) Poll(ctx context.Context) (item Item, ok bool, err error) {
 			item, ok, err = Item{}, false, f.present(ctx, f.lease.Recover(ctx, p))
 		}
 	}()
-	got, ok, err := f.poll(ctx)
-	switch {
-	case err == nil && ok:
-		return got.item, true, nil
-	case err == nil, errors.Is(err, io.EOF):
-		return Item{}, false, err
+	item, ok, err = f.poll(ctx)
+	if err == nil || errors.Is(err, io.EOF) {
+		return item, ok, err
 	}
 	return Item{}, false, f.shown(ctx, err)
 }

@@ -21,21 +21,23 @@ type runSource struct {
 	broken error // what it gave up at: the reader stands behind a delivery that was not made
 }
 
-func (s *runSource) poll(ctx context.Context) (*frame, bool, error) {
+func (s *runSource) poll(ctx context.Context) (Item, bool, error) {
 	if s.broken != nil {
-		return nil, false, s.broken
+		return Item{}, false, s.broken
 	}
 	span, ok, err := s.sub.PollSpan(ctx, s.limit)
 	if !ok || err != nil {
-		return nil, false, err
+		return Item{}, false, err
 	}
 	s.broken = errUnwritten // by a panic
 	f, err := s.frames.get(spanKey(span, span.CaughtUp, s.form), func() (Item, error) {
 		payload, err := encodeSpan(span, s.form, encode.Batch{CaughtUp: span.CaughtUp})
 		return Item{Payload: payload, Cursor: strconv.FormatInt(span.Through, 10)}, err
 	})
-	s.broken = err
-	return f, err == nil, err
+	if s.broken = err; err != nil {
+		return Item{}, false, err
+	}
+	return Item{Payload: f.item.Payload, Cursor: f.item.Cursor, Waiting: span.Waiting}, true, nil
 }
 
 func (s *runSource) notify(f func()) { s.sub.Notify(f) }

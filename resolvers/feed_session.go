@@ -34,13 +34,13 @@ func (r *Root) sessionSource(ctx context.Context, args feedArgs, form *form, aft
 	}, nil
 }
 
-func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
+func (s *sessionSource) poll(ctx context.Context) (Item, bool, error) {
 	if s.broken != nil {
-		return nil, false, s.broken
+		return Item{}, false, s.broken
 	}
 	span, ok, err := s.reader.PollSpan(ctx, s.limit)
 	if !ok || err != nil {
-		return nil, false, err
+		return Item{}, false, err
 	}
 	s.broken = errUnwritten
 	f, err := s.frames.get(spanKey(span.Span, span.CaughtUp, s.form), func() (Item, error) {
@@ -50,8 +50,10 @@ func (s *sessionSource) poll(ctx context.Context) (*frame, bool, error) {
 		})
 		return Item{Payload: payload, Cursor: cursor}, err
 	})
-	s.broken = err
-	return f, err == nil, err
+	if s.broken = err; err != nil {
+		return Item{}, false, err
+	}
+	return Item{Payload: f.item.Payload, Cursor: f.item.Cursor, Waiting: span.Waiting}, true, nil
 }
 
 func (s *sessionSource) notify(f func()) { s.reader.Notify(f) }

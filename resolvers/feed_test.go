@@ -334,6 +334,37 @@ func text(errs gqlerror.List) string {
 	return string(raw)
 }
 
+// Who has followed so far needs one Poll for each delivery: it tells when there is more, to those who share it as well.
+func TestAFeedWaitsBehindADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, &switchable{})
+		defer h.hub.Close()
+		session := strings.ReplaceAll(runText, `runEvents(runId: "run_1")`, `sessionEvents(sessionId: "ses_1")`)
+		feeds := []Feed{h.open(runText, ""), h.open(runText, ""), h.open(session, ""), h.open(session, "")}
+		calls := make([]int, len(feeds))
+		for i, f := range feeds {
+			f.Notify(func() { calls[i]++ })
+		}
+		for round := range 4 {
+			for i, f := range feeds {
+				if item, ok, err := f.Poll(context.Background()); !ok || err != nil || !item.Waiting || calls[i] != round {
+					t.Errorf("round %d, feed %d, called %d times: %+v, %v, %v", round, i, calls[i], item, ok, err)
+				}
+			}
+			h.say(event.TextDelta{MessageID: "m", Delta: "x"})
+			synctest.Wait()
+		}
+		h.end()
+		for i, f := range feeds {
+			item, ok, err := f.Poll(context.Background())
+			if !ok || err != nil || item.Waiting {
+				t.Errorf("feed %d at its end: %+v, %v, %v", i, item, ok, err)
+			}
+			f.Close()
+		}
+	})
+}
+
 // What is no feed is left to the executor, and nobody is asked for it.
 func TestOtherOperationsAreLeftAlone(t *testing.T) {
 	h := newHouse(t, answer{err: errors.New("asked")})

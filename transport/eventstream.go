@@ -148,7 +148,7 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 	defer expiry.Stop()
 
 	var end error // of the feed; what came before it is still to be written
-	dry := false  // the last Poll found nothing
+	dry := false  // nothing is to be polled before wake says so
 	ahead := min(renewAhead, time.Until(feed.Until())/5)
 	for {
 		if ctx.Err() != nil {
@@ -163,6 +163,7 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 				end = err
 			case ok:
 				put(item)
+				dry = item.Waiting
 			default:
 				dry = true
 			}

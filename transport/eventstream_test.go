@@ -36,6 +36,8 @@ func (f *scriptedFeed) Poll(context.Context) (resolvers.Item, bool, error) {
 	if len(f.items) > 0 {
 		item := f.items[0]
 		f.items = f.items[1:]
+		f.dry = len(f.items) == 0 && f.end == nil
+		item.Waiting = f.dry
 		return item, true, nil
 	}
 	f.dry = f.end == nil

@@ -42,7 +42,13 @@ func (p *polled) drain() {
 			p.ended = true
 		case err != nil:
 			p.t.Fatal(err)
-		case !ok:
+		case ok:
+			p.sizes = append(p.sizes, len(d.Events))
+			for _, e := range d.Events {
+				p.seqs = append(p.seqs, e.Sequence)
+			}
+		}
+		if !p.ended && (!ok || d.Waiting) {
 			p.sub.Notify(func() {
 				select {
 				case p.woken <- struct{}{}:
@@ -50,11 +56,6 @@ func (p *polled) drain() {
 				}
 			})
 			return
-		default:
-			p.sizes = append(p.sizes, len(d.Events))
-			for _, e := range d.Events {
-				p.seqs = append(p.seqs, e.Sequence)
-			}
 		}
 	}
 }
@@ -125,6 +126,82 @@ func TestLostWakeUp(t *testing.T) {
 			t.Fatalf("%+v, %v, %v", d, ok, err)
 		}
 		sub.Close()
+	})
+}
+
+// TestWaitingBehindADelivery: a delivery that is all there is arms the notification, as a poll that finds nothing does. One
+// behind which there is more, or the end, does not say so.
+func TestWaitingBehindADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{Poll: time.Hour})
+		defer s.hub.Close()
+		s.say(t, started, opened)
+		sub := s.hub.Subscribe("run_1", 2)
+		if _, ok, err := sub.Poll(t.Context(), 10); ok || err != nil {
+			t.Fatalf("%v, %v", ok, err)
+		}
+		calls := 0
+		sub.Notify(func() { calls++ })
+		poll := func(through int64, waiting bool) {
+			t.Helper()
+			d, ok, err := sub.Poll(t.Context(), 10)
+			if !ok || err != nil || d.Through != through || d.Waiting != waiting {
+				t.Fatalf("%+v, %v, %v", d, ok, err)
+			}
+		}
+		for i := range 3 { // one poll a delivery
+			s.say(t, delta("x"))
+			if calls != i+1 {
+				t.Fatalf("called %d times for %d chunks", calls, i+1)
+			}
+			poll(int64(i+3), true)
+		}
+		sub.Notify(nil)
+		s.say(t, delta("between"))
+		sub.Notify(func() { calls++ })
+		if calls != 4 {
+			t.Fatalf("%d calls", calls)
+		}
+		s.say(t, batch(delta("y"), delta("z")).Events...)
+		poll(8, true) // 6 to 8 end at a multiple of 8
+		s.say(t, delta("x"), delta("x"), delta("x"), delta("x"), delta("x"), delta("x"))
+		d, ok, err := sub.Poll(t.Context(), 5)
+		if !ok || err != nil || d.Through != 13 || d.Waiting {
+			t.Fatalf("%+v, %v, %v", d, ok, err)
+		}
+		calls = 0
+		s.say(t, finished)
+		if calls != 0 {
+			t.Error("woken behind a delivery that did not wait")
+		}
+		poll(16, false)
+		if _, _, err := sub.Poll(t.Context(), 10); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		sub.Close()
+	})
+}
+
+// TestNextHoldsNothing: the topic of a reader that does not come again is given up, wherever it was left.
+func TestNextHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, event.HubOptions{})
+		defer s.hub.Close()
+		s.say(t, started)
+		sub := s.hub.Subscribe("run_1", 1)
+		time.AfterFunc(time.Second, func() { s.say(t, opened) })
+		if d, err := sub.Next(t.Context(), 10); err != nil || d.Through != 2 || d.Waiting {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		s.say(t, delta("x")) // before Next
+		if d, err := sub.Next(t.Context(), 10); err != nil || d.Through != 3 || d.Waiting {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := s.hub.Watched(); n != 0 {
+			t.Errorf("%d runs are watched", n)
+		}
 	})
 }
 

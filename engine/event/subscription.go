@@ -14,6 +14,7 @@ type Delivery struct {
 	Events   []Event // consecutive, at least one
 	Through  int64   // sequence of the last of them: the cursor to come back with
 	CaughtUp bool    // it reaches the end of the log as known when it was read
+	Waiting  bool    // of Poll: see Span
 }
 
 // MaxDelivery is the most events that one delivery holds.
@@ -60,7 +61,10 @@ func (s *Subscription) Next(ctx context.Context, limit int) (Delivery, error) {
 	var woken chan struct{}
 	for {
 		d, ok, err := s.Poll(ctx, limit)
-		if ok || err != nil {
+		if d.Waiting && woken == nil {
+			s.topic.leave(s)
+		}
+		if d.Waiting = false; ok || err != nil {
 			return d, err
 		}
 		if woken == nil {
@@ -82,7 +86,9 @@ func (s *Subscription) Next(ctx context.Context, limit int) (Delivery, error) {
 }
 
 // Poll returns what is after the cursor now, as Next does, without waiting for events; it may read the log. ok is false
-// where there is nothing yet: then the subscription counts as a reader, and is notified, until the next Poll or Close.
+// where there is nothing yet: then the subscription counts as a reader, and is notified, until the next Poll or Close. So
+// it is behind a delivery that says Waiting: who has followed so far needs one Poll for each delivery, not another one that
+// finds nothing.
 //
 // A delivery ends where a chunk ends, as far as limit lets it; which of several chunks it ends with depends on the chunks
 // alone, so that readers who once were at different places soon get the same deliveries.
@@ -96,7 +102,7 @@ func (s *Subscription) Poll(ctx context.Context, limit int) (d Delivery, ok bool
 		s.cursor, s.ended = span.First-1, false
 		return Delivery{}, false, err
 	}
-	return Delivery{Events: events, Through: span.Through, CaughtUp: span.CaughtUp}, true, nil
+	return Delivery{Events: events, Through: span.Through, CaughtUp: span.CaughtUp, Waiting: span.Waiting}, true, nil
 }
 
 // PollSpan is Poll without decoding: most readers find that another one has decoded, and encoded, the same span.
@@ -148,7 +154,9 @@ func (s *Subscription) poll(ctx context.Context, limit int) (Span, bool, error) 
 		case !l.found:
 			return Span{}, false, nil
 		case len(l.span) > 0:
-			return s.span(l.span, l.through, l.top), true, nil
+			out := s.span(l.span, l.through, l.top)
+			out.Waiting = l.waits
+			return out, true, nil
 		default:
 			return s.replay(ctx, l.top, limit)
 		}
@@ -210,8 +218,9 @@ func (s *Subscription) mend() {
 	s.gap = nil
 }
 
-// Notify sets f, which is called, from any goroutine, when a Poll that found nothing may find something; it must not
-// block, nor call the subscription. It is level-triggered: where that has happened since the Poll, f is called at once.
+// Notify sets f, which is called, from any goroutine, when a Poll that found nothing, or whose delivery says Waiting, may
+// find something now; it must not block, nor call the subscription. It is level-triggered: where that has happened since
+// the Poll, f is called at once. A call may also come for nothing.
 func (s *Subscription) Notify(f func()) {
 	s.mu.Lock()
 	s.notify = f

@@ -17,6 +17,9 @@ type Span struct {
 	Through  int64 // sequence of the last
 	CaughtUp bool  // it reaches the end of the log as known when it was read
 	Terminal bool  // the last event is a terminal
+	// Waiting: the reader is notified when there is more, as after a poll that found nothing. It needs no poll until then.
+	// False says nothing: the next poll tells.
+	Waiting bool
 
 	parts []*held
 }

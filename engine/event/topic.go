@@ -154,9 +154,11 @@ type look struct {
 	found       bool    // there are events behind the cursor
 	span        []*held // those of them that the ring holds and that make one delivery
 	through     int64   // last sequence of the delivery
+	waits       bool    // the reader waits for what follows it
 }
 
-// read looks for events after the cursor. Where there is none yet, the reader waits from now on: nothing can come between.
+// read looks for events after the cursor. Where there is none yet, or none behind what it found, the reader waits from now
+// on: nothing can come between.
 func (t *topic) read(s *Subscription, limit int) (l look) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,6 +174,9 @@ func (t *topic) read(s *Subscription, limit int) (l look) {
 		}
 		if i < len(t.ring) && t.ring[i].chunk.First <= s.cursor+1 {
 			l.span, l.through = span(t.ring[i:], s.cursor, limit)
+			if l.waits = l.through >= t.top && !t.ended; l.waits {
+				t.wait(s)
+			}
 		}
 	case t.ended:
 		t.strike(s)

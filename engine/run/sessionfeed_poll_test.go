@@ -37,12 +37,14 @@ func (c *crowd) poll(i int) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if !ok {
+		if ok {
+			for range s.Through - s.First + 1 {
+				c.got[i] = append(c.got[i], s.Ord)
+			}
+		}
+		if !ok || s.Waiting {
 			c.readers[i].Notify(func() { c.woken <- i })
 			return
-		}
-		for range s.Through - s.First + 1 {
-			c.got[i] = append(c.got[i], s.Ord)
 		}
 	}
 }

@@ -85,7 +85,8 @@ func (s SessionSpan) deliver() (SessionDelivery, error) {
 }
 
 // PollSpan returns what Next would, without waiting for it and without decoding it; it may read the stores. It is false
-// where there is nothing yet: then the reader is notified, until the next PollSpan or Close.
+// where there is nothing yet: then the reader is notified, until the next PollSpan or Close, and so it is behind a span that
+// says Waiting.
 func (r *SessionReader) PollSpan(ctx context.Context, limit int) (SessionSpan, bool, error) {
 	r.mu.Lock()
 	r.pending = false
@@ -182,8 +183,8 @@ func (r *SessionReader) follow(found Run) {
 	r.events.Notify(r.wake)
 }
 
-// Notify sets f, which is called, from any goroutine, when a PollSpan that found nothing may find something; it must not
-// block, nor call the reader. It is level-triggered: where that has happened since the PollSpan, f is called at once.
+// Notify sets f, which is called, from any goroutine, when a PollSpan that found nothing, or whose span says Waiting, may
+// find something now; it must not block, nor call the reader. It is level-triggered: where that has happened since the PollSpan, f is called at once.
 func (r *SessionReader) Notify(f func()) {
 	r.mu.Lock()
 	r.notify = f

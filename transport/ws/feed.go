@@ -131,7 +131,7 @@ func (op *operation) poll(ctx context.Context) (e entry, ok bool) {
 	item, ok, err := op.feed.Poll(ctx)
 	switch {
 	case err == nil && ok:
-		return entry{op: op, payload: item.Payload}, true
+		return entry{op: op, payload: item.Payload, waiting: item.Waiting}, true
 	case err == nil:
 		return entry{}, false
 	case errors.Is(err, io.EOF):

@@ -245,7 +245,7 @@ type fakeFeed struct {
 	source  func() string // where set, gives without end
 	end     error
 	notify  func()
-	empty   bool // a Poll found nothing
+	empty   bool // a Poll found nothing, or the last item
 	opened  int
 	closed  bool
 	until   time.Time
@@ -290,7 +290,8 @@ func (f *fakeFeed) Poll(ctx context.Context) (resolvers.Item, bool, error) {
 		if item == "panic" {
 			panic(item)
 		}
-		return resolvers.Item{Payload: []byte(item)}, true, nil
+		f.empty = len(f.items) == 0 && f.source == nil && f.end == nil
+		return resolvers.Item{Payload: []byte(item), Waiting: f.empty}, true, nil
 	case f.source != nil:
 		return resolvers.Item{Payload: []byte(f.source())}, true, nil
 	case f.end != nil:

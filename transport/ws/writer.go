@@ -19,6 +19,7 @@ type entry struct {
 	op      *operation
 	payload []byte    // of next; without op a whole frame
 	until   time.Time // a delivery is permitted until then, at least
+	waiting bool      // its feed tells when there is more
 	last    bool      // the operation's last: complete, or the failure
 	failure *gqlerror.Error
 }
@@ -156,7 +157,7 @@ func (k *socket) gather(b *batch) {
 		}
 		e.until = until
 		b.add(e)
-		if !e.last {
+		if !e.last && !e.waiting {
 			k.mu.Lock()
 			op.want()
 			k.mu.Unlock()
