@@ -43,6 +43,9 @@ func cursorOf(id, mark string) (string, *problem.Error) {
 	if marked && "."+of != mark {
 		return "", problem.New(problem.CursorExpired, "%s is of another history of the log", lastEventIDField)
 	}
+	if marked && cursor == "" {
+		return "", problem.Field(lastEventIDField, "names no place")
+	}
 	return cursor, nil
 }
 

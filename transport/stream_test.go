@@ -198,6 +198,7 @@ func TestBadLastEventID(t *testing.T) {
 		"not of a session":   {`subscription { sessionEvents(sessionId: "` + l.session + `") { through } }`, "7"},
 		"without a place":    {`subscription { catalogChanged { revision } }`, "7"},
 		"not a subscription": {`{ viewer { subject } }`, "7"},
+		"a mark alone":       {`{ viewer { subject } }`, mark},
 	} {
 		_, got := of(c.query, c.id)
 		if len(got) != 2 || got[0].name != "next" || !strings.Contains(got[0].data, "BAD_USER_INPUT") || got[1].name != "complete" {
