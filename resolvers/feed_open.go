@@ -131,5 +131,6 @@ func feedTarget(ctx context.Context, root graphql.CollectedField) (permission st
 	if err == nil && !found {
 		err = problem.NotFoundf("object")
 	}
+	object.ID = strings.Clone(object.ID) // it is a part of the document
 	return text("relation"), object, err
 }
