@@ -38,6 +38,7 @@ func (op *operation) follow(feed resolvers.Feed) {
 	op.feed = feed
 	op.renewAt = renewalOf(until)
 	k.arm(op.renewAt)
+	op.forget()
 	op.endless()
 	op.want()
 }

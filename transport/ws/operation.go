@@ -34,6 +34,7 @@ type operation struct {
 	gone     bool // it has been let go
 	failure  *gqlerror.Error
 	final    []byte // the last frame, where there was no room for it
+	size     int    // bytes of the message, while something of it is held
 
 	held []entry // of the writer: what waits for a permission
 }
@@ -51,11 +52,15 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 	case k.phase >= phaseClosing:
 	case k.working >= k.s.o.Limits.MaxOps:
 		k.mu.Unlock()
-		p := problem.New(problem.RateLimited, "a connection carries at most %d operations at once", k.s.o.Limits.MaxOps)
-		k.send(errorFrame(m.rawID, gqlerror.List{k.s.o.API.Present(k.ctx, p)}))
+		k.refuse(m, problem.New(problem.RateLimited, "a connection carries at most %d operations at once", k.s.o.Limits.MaxOps))
+		return false
+	case k.held+len(*buffer) > k.mostHeld():
+		k.mu.Unlock()
+		k.refuse(m, problem.New(problem.RateLimited, "the messages of operations at once on a connection have at most %d bytes", k.mostHeld()))
 		return false
 	default:
-		op := &operation{k: k, id: m.id, rawID: append([]byte(nil), m.rawID...), finite: true}
+		op := &operation{k: k, id: m.id, rawID: append([]byte(nil), m.rawID...), finite: true, size: len(*buffer)}
+		k.held += op.size
 		if k.ops == nil {
 			k.ops = map[string]*operation{}
 		}
@@ -71,6 +76,15 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 	}
 	k.mu.Unlock()
 	return false
+}
+
+// mostHeld is how many bytes of messages the operations of a socket hold at most: of each its own as long as it waits and
+// is executed, for the documents and variables that come of it are about as long, or longer.
+func (k *socket) mostHeld() int { return heldMessages * k.s.o.Limits.MaxMessage }
+
+// refuse answers an operation that is not begun.
+func (k *socket) refuse(m message, p *problem.Error) {
+	k.send(errorFrame(m.rawID, gqlerror.List{k.s.o.API.Present(k.ctx, p)}))
 }
 
 // start reads the request and executes it.
@@ -281,10 +295,17 @@ func (op *operation) let() {
 		op.cancel()
 	}
 	op.gone = true
+	op.forget()
 	op.endless()
 	k.working--
 	k.mu.Unlock()
 	k.done()
+}
+
+// forget says that the operation holds nothing of its message any more. mu is held.
+func (op *operation) forget() {
+	op.k.held -= op.size
+	op.size = 0
 }
 
 // errorFrame is the message that ends an operation with errors.

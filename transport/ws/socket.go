@@ -27,9 +27,10 @@ const (
 
 // Bounds of a socket.
 const (
-	maxQueued = 64 << 10        // bytes of frames that wait for the writer; whoever has more waits
-	linger    = time.Second     // for the other side's close frame
-	lingering = int64(16 << 20) // bytes that are read on to let a close frame arrive
+	maxQueued    = 64 << 10        // bytes of frames that wait for the writer; whoever has more waits
+	heldMessages = 4               // messages of the longest kind, in bytes, whose operations are not over
+	linger       = time.Second     // for the other side's close frame
+	lingering    = int64(16 << 20) // bytes that are read on to let a close frame arrive
 )
 
 // Reasons of close frames.
@@ -70,6 +71,7 @@ type socket struct {
 	draining bool
 	ops      map[string]*operation // by id; an id is free when its operation is not here any more
 	working  int                   // operations that are not let go yet
+	held     int                   // bytes of the messages that they hold
 	finite   int                   // of them those that end by themselves, as far as is known
 	refs     int                   // reader, writer, greeting and operations
 	queue    [][]byte              // frames
