@@ -314,12 +314,12 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 		d.timer.Stop()
 	}
 	c.mu.Unlock()
+	ends := make([]session.Binding, 0, len(idle))
 	for _, w := range idle {
 		w.timer.Stop()
-		if c.alone() { // else another engine may take the conversation's next turn to it
-			c.retire(ctx, w.since)
-		}
+		ends = append(ends, w.since)
 	}
+	c.retireAll(ctx, ends)
 	c.stop()
 	done := make(chan struct{})
 	go func() { c.work.Wait(); close(done) }()
@@ -328,10 +328,33 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, b := range c.late { // nothing writes it any more
-		if c.alone() {
-			c.retire(ctx, b)
-		}
-	}
+	c.retireAll(ctx, c.late) // nothing writes it any more
 	return nil
+}
+
+// retiring is how many workers are ended at once.
+const retiring = 16
+
+// retireAll ends idle workers, unless there is another engine, which may take the next turns of their conversations to them.
+// What is left when ctx ends is ended by its shim, after a while without a call.
+func (c *Coordinator) retireAll(ctx context.Context, idle []session.Binding) {
+	if !c.alone() {
+		return
+	}
+	var work sync.WaitGroup
+	room := make(chan struct{}, retiring)
+	for _, since := range idle {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		work.Go(func() {
+			defer func() { <-room }()
+			c.retire(ctx, since)
+		})
+	}
+	work.Wait()
 }

@@ -176,7 +176,11 @@ func (x *execution) steps(ctx context.Context) error {
 		return err
 	}
 	p.told(ctx)
-	return p.ack(ctx) // all is durable and settled: the worker may forget the run
+	err = p.ack(ctx) // all is durable and settled: the worker may forget the run
+	if errors.Is(err, harness.ErrStaleLease) {
+		return nil // the next run of the conversation has begun on the worker already
+	}
+	return err
 }
 
 // free gives the binding back for a run that must not run.
