@@ -50,6 +50,7 @@ type engine struct {
 
 	member      *replicas.Member
 	roster      *replica.Roster
+	leave       func() error // makes this engine unknown to the others; may be called again
 	broker      *broker.Listener
 	coordinator *run.Coordinator
 	hints       atomic.Pointer[hints]
@@ -185,13 +186,12 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 	})
 	e.later(func(ctx context.Context) error {
 		err := e.coordinator.Drain(ctx)
-		return errors.Join(err, e.member.Leave()) // from now on, other engines take over what was let go
+		return errors.Join(err, e.leave()) // from now on, other engines take over what was let go
 	})
 	e.hints.Store(&hints{hub: hub, changes: changes, sessions: e.store, coordinator: e.coordinator})
 	if err := e.coordinator.Recover(ctx); err != nil {
 		return nil, fmt.Errorf("failed to take over runs: %w", err)
 	}
-	e.background.Go(func() { e.roster.Run(background) })
 	keeper := retention.New(retention.Options{Store: e.store, Sessions: e.store, Keep: c.Retain, Logger: log})
 	e.background.Go(func() { keeper.Run(background) })
 	cleaner := retention.NewCleaner(retention.CleanerOptions{Content: e.store, Blobs: e.blobs, Logger: log})

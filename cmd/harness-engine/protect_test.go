@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -21,6 +22,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMain) != "" {
 		main()
 		return
+	}
+	if data := os.Getenv(asStopped); data != "" {
+		fmt.Fprintln(os.Stderr, beInCommit(data))
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"sync"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/replica"
@@ -26,21 +27,36 @@ func (e *engine) join(ctx context.Context, c serveCmd, boot, addr string) (err e
 	if err != nil {
 		return err
 	}
-	e.later(func(context.Context) error { return e.member.Leave() })
+	e.leave = e.member.Leave
+	e.later(func(context.Context) error { return e.leave() })
 	e.roster = replica.NewRoster(replica.RosterOptions{
 		Self: boot, Directory: e.member, Lease: c.Lease, LastBeat: e.member.LastBeat, Logger: e.log,
-		Changed: func() { e.coordinator.Wake() }, Doubted: func() { e.coordinator.LetGo() },
+		Changed: e.toCoordinator((*run.Coordinator).Wake), Doubted: e.toCoordinator((*run.Coordinator).LetGo),
 	})
 	if err := e.roster.Look(ctx); err != nil {
 		return err
 	}
+	// From now on, not when all is assembled: an engine that is stopped in a commit is in the way of that, too.
+	looking, halt := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { defer close(done); e.roster.Run(looking) }()
+	e.leave = sync.OnceValue(func() error { halt(); <-done; return e.member.Leave() })
 	e.log.Info("engines on the data folder", "engines", e.roster.Living())
 	return nil
 }
 
+// toCoordinator calls the coordinator, once it is there.
+func (e *engine) toCoordinator(f func(*run.Coordinator)) func() {
+	return func() {
+		if to := e.hints.Load(); to != nil {
+			f(to.coordinator)
+		}
+	}
+}
+
 // blocked ends an engine that is stopped in the middle of a commit: no other could write until it goes on.
 func (e *engine) blocked(pid int) {
-	killed, err := e.member.End(context.Background(), pid, e.roster.Gone)
+	killed, err := e.member.End(context.Background(), pid, e.roster.Still)
 	switch {
 	case err != nil:
 		e.log.Error("an engine that has stopped in a commit was not ended", "pid", pid, "error", err)

@@ -176,6 +176,15 @@ func (r *Roster) Gone(id string) bool {
 	return !there || s.stale
 }
 
+// Still says whether the engine has been seen to stand still for a lease, at that beat. One that was never seen, or has beaten
+// since the last look, has not.
+func (r *Roster) Still(s Sighting) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, there := r.seen[s.ID]
+	return there && known.stale && known.beat == s.Beat
+}
+
 // Alone says whether no other engine has joined, as far as was seen.
 func (r *Roster) Alone() bool {
 	r.mu.Lock()

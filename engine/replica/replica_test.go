@@ -100,3 +100,25 @@ func TestDoubt(t *testing.T) {
 		<-done
 	})
 }
+
+// TestStill: what may be ended was seen to stand still, and stands still yet. Whoever was never seen has only just come.
+func TestStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRoster(RosterOptions{Self: "me", Directory: &board{list: []Sighting{{"me", 1}, {"a", 1}}}, Lease: time.Second})
+		for range 2 {
+			if err := r.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if r.Still(Sighting{"new", 1}) || !r.Gone("new") {
+				t.Error("an engine that was never seen")
+			}
+			if stands := r.Gone("a"); r.Still(Sighting{"a", 1}) != stands {
+				t.Errorf("an engine that is gone: %v", stands)
+			}
+			time.Sleep(time.Second)
+		}
+		if r.Still(Sighting{"a", 2}) {
+			t.Error("an engine that goes on counts as standing still")
+		}
+	})
+}

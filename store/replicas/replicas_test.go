@@ -141,12 +141,12 @@ func TestEnd(t *testing.T) {
 	if err := engine.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	stands := func(string) bool { return true }
+	stands := func(replica.Sighting) bool { return true }
 	for name, call := range map[string]func() (bool, error){
 		"this one":  func() (bool, error) { return a.End(t.Context(), os.Getpid(), stands) },
 		"not known": func() (bool, error) { return a.End(t.Context(), 0, stands) },
 		"one that beats": func() (bool, error) {
-			return a.End(t.Context(), engine.Process.Pid, func(string) bool { return false })
+			return a.End(t.Context(), engine.Process.Pid, func(replica.Sighting) bool { return false })
 		},
 		"no engine of the folder": func() (bool, error) { return a.End(t.Context(), stranger.Process.Pid, stands) },
 	} {
