@@ -70,15 +70,19 @@ type Roster struct {
 
 	mu      sync.Mutex
 	seen    map[string]seen // engines of the last look
-	looked  bool
+	last    time.Time       // of the last look, on this engine's monotonic clock
 	doubted bool
 }
 
 type seen struct {
-	beat  int64
-	since time.Time // when that beat was seen first, on this engine's monotonic clock
-	stale bool      // it has stood still for a lease
+	beat   int64
+	silent time.Duration // for how long that beat was looked at
+	stale  bool          // it has stood still for a lease
 }
+
+// blink is the most that the time between two looks counts, as a part of the lease. Who was stopped together with the others, as
+// in a container that is paused, has not seen them stand still, and gives them the time to beat again.
+const blink = 4
 
 // NewRoster makes a roster that has seen nothing. Until the first look every other engine is gone.
 func NewRoster(o RosterOptions) *Roster {
@@ -130,15 +134,18 @@ func (r *Roster) Look(ctx context.Context) error {
 func (r *Roster) observe(now time.Time, found []Sighting) (gone bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	passed := min(now.Sub(r.last), r.o.Lease/blink)
 	next := make(map[string]seen, len(found))
 	for _, f := range found {
 		s, known := r.seen[f.ID]
 		switch {
 		case !known || s.beat != f.Beat:
-			s = seen{beat: f.Beat, since: now}
-		case !s.stale && now.Sub(s.since) >= r.o.Lease && f.ID != r.o.Self:
-			s.stale, gone = true, true
-			r.o.Logger.Warn("engine has stopped beating", "engine", f.ID)
+			s = seen{beat: f.Beat}
+		case !s.stale && f.ID != r.o.Self:
+			if s.silent += passed; s.silent >= r.o.Lease {
+				s.stale, gone = true, true
+				r.o.Logger.Warn("engine has stopped beating", "engine", f.ID)
+			}
 		}
 		next[f.ID] = s
 	}
@@ -148,7 +155,7 @@ func (r *Roster) observe(now time.Time, found []Sighting) (gone bool) {
 			r.o.Logger.Info("engine has gone", "engine", id)
 		}
 	}
-	r.seen, r.looked = next, true
+	r.seen, r.last = next, now
 	return gone
 }
 
