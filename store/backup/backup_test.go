@@ -225,3 +225,25 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// TestRestoreThroughALink: a data folder that is a link stays one, and what it leads to gets the data.
+func TestRestoreThroughALink(t *testing.T) {
+	s := newSource(t)
+	folder, disk := t.TempDir(), t.TempDir()
+	if _, _, err := Create(t.Context(), s.options(filepath.Join(folder, "backup"))); err != nil {
+		t.Fatal(err)
+	}
+	target, link := filepath.Join(disk, "data"), filepath.Join(folder, "data")
+	if err := errors.Join(os.Mkdir(target, 0o700), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Restore(t.Context(), RestoreOptions{Source: filepath.Join(folder, "backup"), Data: link, Database: "engine.sqlite", Blobs: "blobs", Incarnation: "log_new"}); err != nil {
+		t.Fatal(err)
+	}
+	if at, err := os.Readlink(link); err != nil || at != target {
+		t.Fatalf("the link leads to %q, %v", at, err)
+	}
+	if _, err := os.Stat(filepath.Join(target, "engine.sqlite")); err != nil {
+		t.Fatal(err)
+	}
+}

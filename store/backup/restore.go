@@ -39,6 +39,9 @@ func Restore(ctx context.Context, o RestoreOptions) (m Manifest, report integrit
 		return m, report, err
 	}
 	data, err := filepath.Abs(o.Data)
+	if err == nil { // a link may lead to another disk, and stays
+		data, err = filepath.EvalSymlinks(data)
+	}
 	if err != nil {
 		return m, report, err
 	}
