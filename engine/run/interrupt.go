@@ -104,45 +104,59 @@ func (i Interrupt) SettledIn(b session.Binding) session.Settlement {
 	return session.Superseded
 }
 
-// deadline is the timer of an interrupt. Every engine that knows of the interrupt has one; the first to settle it does.
+// deadline is the timer of an interrupt. Every engine that knows of the interrupt has one; the first to settle it does. It holds
+// nothing of the binding: it may be for a month.
 type deadline struct {
 	interrupt string
 	timer     *time.Timer
+	made      time.Time
 }
 
 // expireLater gives the pending interrupt up at its deadline.
 func (c *Coordinator) expireLater(b session.Binding) {
-	p := b.Pending
-	if p == nil || p.Deadline == nil {
+	if b.Pending == nil || b.Pending.Deadline == nil {
 		return
 	}
+	sessionID, interrupt, revision := b.ID, b.Pending.Interrupt, b.Pending.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
 		return
 	}
-	if d := c.deadlines[b.ID]; d != nil {
+	if d := c.deadlines[sessionID]; d != nil {
 		d.timer.Stop()
 	}
-	d := &deadline{interrupt: p.Interrupt}
-	c.deadlines[b.ID] = d
-	d.timer = time.AfterFunc(max(0, p.Deadline.Sub(c.Now())), func() {
+	d := &deadline{interrupt: interrupt, made: time.Now()}
+	c.deadlines[sessionID] = d
+	d.timer = time.AfterFunc(max(0, b.Pending.Deadline.Sub(c.Now())), func() {
 		c.mu.Lock()
-		if c.draining || c.deadlines[b.ID] != d {
+		if c.draining || c.deadlines[sessionID] != d {
 			c.mu.Unlock()
 			return
 		}
 		c.work.Add(1)
-		delete(c.deadlines, b.ID)
+		delete(c.deadlines, sessionID)
 		c.mu.Unlock()
 		defer c.work.Done()
-		if _, err := c.settleInterrupt(c.ctx, b.ID, p.Interrupt, p.Revision, session.Expired); err != nil && c.ctx.Err() == nil {
+		if _, err := c.settleInterrupt(c.ctx, sessionID, interrupt, revision, session.Expired); err != nil && c.ctx.Err() == nil {
 			var conflict *session.ConflictError
 			if !errors.As(err, &conflict) {
-				c.Log.Error("interrupt not expired", "session", b.ID, "interrupt", p.Interrupt, "error", err)
+				c.Log.Error("interrupt not expired", "session", sessionID, "interrupt", interrupt, "error", err)
 			}
 		}
 	})
+}
+
+// forgetDeadlines drops the timers of interrupts that were made before, and are not among those that pend, by session.
+func (c *Coordinator) forgetDeadlines(before time.Time, pending map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for sessionID, d := range c.deadlines {
+		if d.made.Before(before) && pending[sessionID] != d.interrupt {
+			d.timer.Stop()
+			delete(c.deadlines, sessionID)
+		}
+	}
 }
 
 // expires says whether this engine has a timer for the session's interrupt.

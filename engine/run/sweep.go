@@ -60,7 +60,8 @@ func (c *Coordinator) Sweep(ctx context.Context) error { return c.sweep(ctx, fal
 func (c *Coordinator) sweep(ctx context.Context, starting bool) error {
 	c.sweeping.Lock()
 	defer c.sweeping.Unlock()
-	s := &sweep{c: c, now: time.Now(), starting: starting, hasty: starting && c.alone(), keep: map[string]bool{}, driven: map[string]bool{}}
+	s := &sweep{c: c, now: time.Now(), starting: starting, hasty: starting && c.alone(), keep: map[string]bool{}, driven: map[string]bool{},
+		pending: map[string]string{}}
 	c.mu.Lock()
 	s.doubted = maps.Clone(c.doubted)
 	c.mu.Unlock()
@@ -96,9 +97,10 @@ type sweep struct {
 
 	doubted map[string]bool // runs that this engine let go of before the sweep
 	claims  []claim
-	failed  []error         // what is tried again by the next sweep
-	driven  map[string]bool // runs that a binding holds
-	keep    map[string]bool // workers that serve somebody
+	failed  []error           // what is tried again by the next sweep
+	driven  map[string]bool   // runs that a binding holds
+	pending map[string]string // interrupts, by session
+	keep    map[string]bool   // workers that serve somebody
 }
 
 // claim is a run whose lease was taken over.
@@ -117,6 +119,7 @@ func (s *sweep) look(ctx context.Context) (decided []Run, err error) {
 	if err := s.bindings(ctx); err != nil {
 		return nil, err
 	}
+	s.c.forgetDeadlines(s.now, s.pending)
 	decided, err = s.unfinished(ctx)
 	err = errors.Join(append(s.failed, err)...)
 	// Before any run is driven on: a worker that one of them starts is not a left-over.
@@ -153,6 +156,9 @@ func (s *sweep) bindings(ctx context.Context) error {
 
 func (s *sweep) binding(ctx context.Context, b session.Busy) error {
 	c := s.c
+	if b.Interrupt != "" {
+		s.pending[b.ID] = b.Interrupt
+	}
 	if b.Run == "" {
 		if !s.starting && c.expires(b.ID, b.Interrupt) {
 			return nil
