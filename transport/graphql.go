@@ -40,10 +40,12 @@ func (s *Server) executor(api *resolvers.Root) *executor.Executor {
 	e.SetParserTokenLimit(s.limits.MaxTokens)
 	e.SetDisableSuggestion(true)
 	e.SetDefaultRulesFn(discreetRules)
-	e.SetQueryCache(shortQueries{lru.New[*ast.QueryDocument](s.limits.MaxQueryCache), s.limits.MaxCachedQuery})
+	valid := shortQueries{lru.New[*ast.QueryDocument](s.limits.MaxQueryCache), s.limits.MaxCachedQuery}
+	e.SetQueryCache(valid)
 
 	e.Use(resolvers.Shape{MaxDepth: s.limits.MaxDepth, MaxFields: s.limits.MaxFields})
 	e.Use(newPersisted(s.limits.MaxQueryCache, s.limits.MaxCachedQuery))
+	e.Use(merging{valid, s.limits.MaxTokens})
 	e.Use(extension.FixedComplexityLimit(s.limits.MaxComplexity))
 	e.Use(api.Introspection())
 	e.Use(resolvers.Streams{})
