@@ -21,7 +21,7 @@ const beatsPerLease = 6
 // join makes this engine known to the others on the data folder, and looks who they are.
 func (e *engine) join(ctx context.Context, c serveCmd, boot, addr string) (err error) {
 	e.member, err = replicas.Join(replicas.Options{
-		Folder: e.data.path(dirReplicas), Info: replicas.Info{ID: boot, Addr: addr, PID: os.Getpid()},
+		Folder: e.data.path(dirReplicas), Info: replicas.Info{ID: boot, Addr: addr, PID: os.Getpid(), Lease: c.Lease},
 		Beat: c.Lease / beatsPerLease, OnHint: e.hinted, Logger: e.log,
 	})
 	if err != nil {

@@ -41,6 +41,9 @@ type Info struct {
 	ID   string `json:"id"`
 	Addr string `json:"addr"` // where it serves clients
 	PID  int    `json:"pid"`
+	// Lease is what it was told to judge by, in nanoseconds; 0 where nobody was told. Engines that judge by different ones would
+	// take runs from each other while both live.
+	Lease time.Duration `json:"lease,omitempty"`
 }
 
 // Options configure Join. Folder and Info are required.
@@ -91,6 +94,9 @@ func Join(o Options) (_ *Member, err error) {
 	if err := folder.Make(o.Folder); err != nil {
 		return nil, err
 	}
+	if err := sameLease(o); err != nil {
+		return nil, err
+	}
 	if m.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path(socketSuffix), Net: "unixgram"}); err != nil {
 		return nil, fmt.Errorf("failed to listen for hints: %w", err)
 	}
@@ -103,6 +109,20 @@ func Join(o Options) (_ *Member, err error) {
 	m.work.Go(m.listen)
 	m.work.Go(m.send)
 	return m, nil
+}
+
+// sameLease refuses an engine that would judge by another lease than those that are there.
+func sameLease(o Options) error {
+	found, err := look(context.Background(), o.Folder)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if mine, theirs := o.Info.Lease, f.info.Lease; mine != 0 && theirs != 0 && mine != theirs {
+			return fmt.Errorf("the lease is %s, and that of engine %d is %s: it must be the same for all", mine, f.info.PID, theirs)
+		}
+	}
+	return nil
 }
 
 // Path names a file of this engine in the folder, for instance a socket. It is removed when the engine has died or left.

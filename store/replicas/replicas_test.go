@@ -219,3 +219,16 @@ func FuzzParseHints(f *testing.F) {
 		}
 	})
 }
+
+// TestLeasesAreEqual: two engines that judge by different leases would take runs from each other while both live.
+func TestLeasesAreEqual(t *testing.T) {
+	dir := t.TempDir()
+	join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001", Lease: time.Minute}})
+	if m, err := Join(Options{Folder: dir, Info: Info{ID: "eng_00000000000002", Lease: time.Second}}); err == nil {
+		t.Error("an engine with another lease has joined", m.Leave())
+	} else if !strings.Contains(err.Error(), "lease is 1s") {
+		t.Error(err)
+	}
+	join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000003", Lease: time.Minute}})
+	join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000004"}})
+}
