@@ -43,3 +43,15 @@ func TestMessagesOfASocketAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Who comes is greeted, however long the operations of others take.
+func TestGreetingsDoNotWaitForOperations(t *testing.T) {
+	w := newWorld(t, func(l *Limits) { l.MaxExecuting = 1 })
+	busy := w.ready("busy")
+	busy.subscribe("1", "hold x")
+	busy.send(`{"type":"ping"}`)
+	busy.want(`{"type":"pong"}`)
+	w.ready("alice")
+	w.release("x")
+	busy.want(`{"id":"1","type":"next","payload":{"data":"x"}}`, `{"id":"1","type":"complete"}`)
+}

@@ -178,7 +178,7 @@ func (k *socket) init(m message) {
 	}
 	k.phase = phaseGreeting
 	k.refs++
-	k.s.execute.submit(func() {
+	k.s.greet.submit(func() {
 		defer k.done()
 		k.greet(payload)
 	})

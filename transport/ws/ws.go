@@ -90,6 +90,7 @@ type Server struct {
 	o        Options
 	upgrader websocket.Upgrader
 	execute  *pool
+	greet    *pool // of its own: who comes does not wait for what others do
 	renew    *pool
 	messages sync.Pool // *[]byte, for messages of clients
 	batches  sync.Pool // *batch
@@ -108,12 +109,13 @@ const (
 	readBuffer  = 512      // longer messages are read past it
 	maxPooled   = 64 << 10 // a longer buffer is not kept for others
 	maxRenewing = 256      // permissions that are asked for at once
+	maxGreeting = 256      // tokens that are judged at once
 )
 
 // NewServer returns a server without sockets.
 func NewServer(o Options) *Server {
 	s := &Server{o: o, sockets: map[*socket]struct{}{}, empty: make(chan struct{})}
-	s.execute, s.renew = newPool(o.Limits.MaxExecuting), newPool(maxRenewing)
+	s.execute, s.greet, s.renew = newPool(o.Limits.MaxExecuting), newPool(maxGreeting), newPool(maxRenewing)
 	s.messages.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.batches.New = func() any { return &batch{} }
 	s.upgrader = websocket.Upgrader{
