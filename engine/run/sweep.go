@@ -216,6 +216,11 @@ func (s *sweep) keepWorker(b session.Binding) {
 // takeOver claims the lease of a busy binding's run from the owner that was seen. The claim has no run where the binding
 // has changed hands meanwhile.
 func (c *Coordinator) takeOver(ctx context.Context, seen session.Busy) (claim, error) {
+	// Before the claim: of a run that cannot be read, no sweep raises the generation in vain.
+	r, err := c.Runs.Run(ctx, seen.Run)
+	if err != nil {
+		return claim{}, fmt.Errorf("failed to read active run %s of session %s: %w", seen.Run, seen.ID, err)
+	}
 	changed := errors.New("the binding has changed")
 	b, err := c.mutate(ctx, seen.ID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		if b.Active == nil || b.Active.Run != seen.Run || b.Active.Owner != seen.Owner {
@@ -228,10 +233,6 @@ func (c *Coordinator) takeOver(ctx context.Context, seen session.Busy) (claim, e
 	}
 	if err != nil {
 		return claim{}, err
-	}
-	r, err := c.Runs.Run(ctx, b.Active.Run)
-	if err != nil {
-		return claim{}, fmt.Errorf("failed to read active run %s of session %s: %w", b.Active.Run, b.ID, err)
 	}
 	c.Log.Info("run taken over", "run", r.ID, "session", b.ID, "status", r.Status, "lease_gen", b.Active.Gen, "from", seen.Owner)
 	return claim{run: r, binding: b}, nil

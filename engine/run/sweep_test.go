@@ -58,6 +58,9 @@ func TestSweepGoesOnBesideWhatFails(t *testing.T) {
 				t.Errorf("the sweep says %v", err)
 			}
 			w.eventually(func() bool { tail, err := w.store.Tail(w.ctx, other); return err == nil && tail.Gen == 2 })
+			if b := w.binding(sessions[bad]); b.LeaseGen != 1 {
+				t.Errorf("a run that cannot be read was claimed: %+v", b.Active)
+			}
 			spoilt.Store(nil)
 		})
 	}
