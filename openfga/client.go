@@ -20,7 +20,7 @@ import (
 // Limits of a Client.
 const (
 	// DefaultTimeout bounds one request to OpenFGA, with its repetitions.
-	DefaultTimeout = 2 * time.Second
+	DefaultTimeout = 5 * time.Second
 	// DefaultStore is the name of the store that is found or made when no store id is given.
 	DefaultStore = "harness-engine"
 	// maxBatch is the most checks in one batch-check request; 50 is what a server accepts unless told otherwise.

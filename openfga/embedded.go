@@ -40,8 +40,8 @@ const (
 	// CacheTTL is how long the server may repeat the answer of a check that was not asked for fresh, allowed or denied.
 	CacheTTL       = 2 * time.Second
 	cacheEntries   = 20_000
-	requestTimeout = 3 * time.Second // in the server; clients wait less
-	openTimeout    = 2 * time.Second // for a file that another process holds, or that is no database
+	requestTimeout = 10 * time.Second // in the server; clients wait less
+	openTimeout    = 2 * time.Second  // for a file that another process holds, or that is no database
 	maxBody        = 1 << 20
 	pipeBuffer     = 1 << 20
 )
