@@ -194,11 +194,7 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 				r.note(judge.Other, "", "point %d: %s", p.N, err)
 			}
 			if !taken {
-				if p.Pause > 0 {
-					x.mu.Lock()
-					x.ordered = max(0, x.ordered-1)
-					x.mu.Unlock()
-				}
+				// It stays counted: an engine may take an order and be gone before anybody sees that it was taken.
 				continue
 			}
 			return fmt.Sprintf("replica %d, process %d", x.n, e.PID()), true
