@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 )
 
@@ -36,9 +35,7 @@ type Subscription struct {
 	round uint64 // of the topic's waiting readers, where it is one of them; guarded by topic.mu
 	slot  int    // its place among them
 
-	mu      sync.Mutex
-	notify  func()
-	pending bool // it was woken while there was nobody to notify
+	bell Bell
 }
 
 // gap is a place where the log does not show what is known to be there. A replica may lag behind what is durable.
@@ -114,9 +111,7 @@ func (s *Subscription) PollSpan(ctx context.Context, limit int) (Span, bool, err
 	if limit < 1 {
 		return Span{}, false, fmt.Errorf("failed to read events of %s: limit %d below 1", s.runID, limit)
 	}
-	s.mu.Lock()
-	s.pending = false
-	s.mu.Unlock()
+	s.bell.Quiet()
 	span, ok, err := s.poll(ctx, limit)
 	if err != nil {
 		if s.hub.life.Err() != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
@@ -222,27 +217,10 @@ func (s *Subscription) mend() {
 // find something now; it must not block, nor call the subscription. It is level-triggered: where that has happened since
 // the Poll, f is called at once. A call may also come for nothing.
 func (s *Subscription) Notify(f func()) {
-	s.mu.Lock()
-	s.notify = f
-	now := s.pending && f != nil
-	if now {
-		s.pending = false
-	}
-	s.mu.Unlock()
-	if now {
-		f()
-	}
+	s.bell.Notify(f)
 }
 
-func (s *Subscription) wake() {
-	s.mu.Lock()
-	f := s.notify
-	s.pending = f == nil
-	s.mu.Unlock()
-	if f != nil {
-		f()
-	}
-}
+func (s *Subscription) wake() { s.bell.Ring() }
 
 // Close ends the wait that a Poll has begun, and drops Notify's function, which may still be in a call. The subscription
 // may be polled again.
@@ -252,7 +230,5 @@ func (s *Subscription) Close() {
 		s.topic.leave(s)
 		s.topic = nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notify, s.pending = nil, false
+	s.bell.Take()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +30,7 @@ type SessionReader struct {
 	missing time.Time // since when a later run is there than the one that is next
 	hinted  atomic.Bool
 
-	mu      sync.Mutex
-	notify  func()
-	pending bool // it was woken while there was nobody to notify
+	bell event.Bell
 }
 
 // SessionSpan is a SessionDelivery that is not yet decoded.
@@ -88,9 +85,7 @@ func (s SessionSpan) deliver() (SessionDelivery, error) {
 // where there is nothing yet: then the reader is notified, until the next PollSpan or Close, and so it is behind a span that
 // says Waiting.
 func (r *SessionReader) PollSpan(ctx context.Context, limit int) (SessionSpan, bool, error) {
-	r.mu.Lock()
-	r.pending = false
-	r.mu.Unlock()
+	r.bell.Quiet()
 	for {
 		if r.events == nil {
 			if found, err := r.find(ctx); !found || err != nil {
@@ -186,27 +181,10 @@ func (r *SessionReader) follow(found Run) {
 // Notify sets f, which is called, from any goroutine, when a PollSpan that found nothing, or whose span says Waiting, may
 // find something now; it must not block, nor call the reader. It is level-triggered: where that has happened since the PollSpan, f is called at once.
 func (r *SessionReader) Notify(f func()) {
-	r.mu.Lock()
-	r.notify = f
-	now := r.pending && f != nil
-	if now {
-		r.pending = false
-	}
-	r.mu.Unlock()
-	if now {
-		f()
-	}
+	r.bell.Notify(f)
 }
 
-func (r *SessionReader) wake() {
-	r.mu.Lock()
-	f := r.notify
-	r.pending = f == nil
-	r.mu.Unlock()
-	if f != nil {
-		f()
-	}
-}
+func (r *SessionReader) wake() { r.bell.Ring() }
 
 // Close ends the wait that a PollSpan has begun, and drops Notify's function, which may still be in a call. The reader may
 // be polled again.
@@ -216,7 +194,5 @@ func (r *SessionReader) Close() {
 		r.events.Close()
 		r.events.Notify(r.wake) // for the next poll
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.notify, r.pending = nil, false
+	r.bell.Take()
 }
