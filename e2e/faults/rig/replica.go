@@ -49,6 +49,7 @@ type replica struct {
 	since   time.Time          // when it came up
 	// stillborn is how long the next life lasts from its launch; 0: as long as it can.
 	stillborn time.Duration
+	struck    int // process that was ended at its launch; it may have come up in that very moment
 }
 
 func newReplica(r *Rig, n int) (*replica, error) {
@@ -88,6 +89,9 @@ func (p *replica) live(ctx context.Context) (*enginetest.Engine, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.engine, p.up, p.excuse, p.pause = e, true, "", ownPause
+	if p.struck == e.PID() {
+		p.excuse = "ended at its start"
+	}
 	p.since = time.Now()
 	p.proxy.serve(strings.TrimPrefix(e.URL(), "http://"))
 	p.rig.journal.write("engine up", "", p.n, e.PID())
@@ -107,6 +111,7 @@ func (p *replica) launched(pid int) {
 			// A life that was quicker is left alone, and a process that is another one by now, too.
 			raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if err == nil && bytes.Contains(raw, []byte(p.rig.data)) && p.engine.PID() != pid {
+				p.struck = pid
 				_ = unix.Kill(pid, unix.SIGKILL)
 				p.rig.journal.write("engine killed at its start", d.String(), p.n, pid)
 			}
