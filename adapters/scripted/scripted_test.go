@@ -47,6 +47,8 @@ func TestOptionsSchema(t *testing.T) {
 		`{}`:                                     true,
 		`{"steps":[],"chunk":3,"every_ms":10}`:   true,
 		`{"steps":[{"text":"x"},{"hang":true}]}`: true,
+		`{"steps":[{"text":{"value":"x","until":"go"}},{"tool":{"name":"x","until":"a-1.b","result":"y"}}]}`:                                                                   true,
+		`{"steps":[{"text":{"value":"x","until":"a/b"}}]}`:                                                                                                                     false,
 		`{"steps":[{"text":{"value":"x","chunk":1}},{"reasoning":"y"},{"facts":{"a":"b"}},{"garbage":"no_data"}]}`:                                                             true,
 		`{"steps":[{"tool":{"name":"x","arguments":{"any":[1]},"result":"y"}},{"tool":{"name":"x","error":{"code":"c","message":"m"}}}]}`:                                      true,
 		`{"steps":[{"repeat":{"times":3,"steps":[{"repeat":{"times":2,"steps":[{"recall":true}]}}]}},{"finish":"refusal"},{"exit":1}]}`:                                        true,

@@ -28,9 +28,10 @@ type Driver struct {
 	exit    func(code int)
 	options options
 
-	approval harness.ApprovalPolicy
-	memory   *memory
-	store    store
+	approval  harness.ApprovalPolicy
+	memory    *memory
+	store     store
+	workspace string
 }
 
 var _ worker.Stateful = (*Driver)(nil)
@@ -49,7 +50,7 @@ func (d *Driver) Open(_ context.Context, env worker.Environment, c harness.Const
 	if d.options, err = parseOptions(c.Options); err != nil {
 		return invalidScript("options", err)
 	}
-	d.approval, d.store = c.Approval, store{dir: env.State}
+	d.approval, d.store, d.workspace = c.Approval, store{dir: env.State}, env.Workspace
 	if d.memory, err = openMemory(env.State); err != nil {
 		return &worker.Failure{
 			Category: event.CategoryPersistence, Code: "state_unreadable",
@@ -287,6 +288,11 @@ func (p *player) deltas(s said, delta func(part string) event.Data) error {
 		if err := p.wait(every); err != nil {
 			return err
 		}
+		if n == len(rest) {
+			if err := p.until(s.Until); err != nil {
+				return err
+			}
+		}
 		if err := p.yield(delta(rest[:n])); err != nil {
 			return err
 		}
@@ -339,10 +345,29 @@ func (p *player) tool(t toolStep) error {
 	if err := p.wait(t.Ms); err != nil {
 		return err
 	}
+	if err := p.until(t.Until); err != nil {
+		return err
+	}
 	if e := t.Error; e != nil {
 		return p.yield(event.ToolError{ToolCallID: t.ID, Code: e.Code, Message: e.Message, Retryable: e.Retryable})
 	}
 	return p.yield(event.ToolFinished{ToolCallID: t.ID, Result: *t.Result})
+}
+
+// lookMs is how often a script looks for a file that it waits for.
+const lookMs = 10
+
+// until waits for the file in the workspace, or returns why the turn is over. No name is nothing to wait for.
+func (p *player) until(name string) error {
+	for name != "" {
+		if _, err := os.Lstat(filepath.Join(p.driver.workspace, name)); err == nil {
+			return nil
+		}
+		if err := p.wait(lookMs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wait waits, or returns why the turn is over.

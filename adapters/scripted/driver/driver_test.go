@@ -32,6 +32,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 type bench struct {
 	*worker.Client
 	runs   int
+	files  string // the workspace
 	exits  chan int
 	head   harness.Head // committed state, and its bytes
 	packed []byte
@@ -48,7 +49,7 @@ func benchFrom(t *testing.T, before *bench, options string, approval harness.App
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &bench{exits: make(chan int, 1)}
+	b := &bench{exits: make(chan int, 1), files: dir}
 	h, err := worker.NewHost(worker.HostOptions{
 		Drivers:   map[string]func() worker.Driver{"scripted": func() worker.Driver { return New(Options{Exit: func(code int) { b.exits <- code }}) }},
 		Workspace: dir, State: t.TempDir(), Scratch: t.TempDir(), Mark: t.Name(), Log: quiet,
@@ -242,6 +243,57 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestUntil: what waits for a file comes when the file is there and not before; everything in front of it does.
+func TestUntil(t *testing.T) {
+	for script, before := range map[string]event.Type{
+		`{"text":{"value":"a b c","until":"go.on"}}`:         event.TypeTextDelta,
+		`{"reasoning":{"value":"a b c","until":"go.on"}}`:    event.TypeReasoningDelta,
+		`{"tool":{"name":"x","until":"go.on","result":"y"}}`: event.TypeToolStarted,
+	} {
+		b := newBench(t, "")
+		run := b.start(t, harness.Turn{Text: script})
+		s, err := b.Events(t.Context(), run, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deltas, opened := 0, false
+		for {
+			e, err := s.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range e.Events {
+				if e.Type() == before {
+					deltas++
+				}
+			}
+			if want := map[bool]int{true: 2, false: 1}[before != event.TypeToolStarted]; deltas == want && !opened {
+				late, stop := context.WithTimeout(t.Context(), 5*lookMs*time.Millisecond)
+				if e, err := s.Next(late); err == nil {
+					t.Errorf("%s: %+v came before the file", script, e)
+				}
+				stop()
+				s.Close()
+				if s, err = b.Events(t.Context(), run, e.Seq); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(b.files, "go.on"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				opened = true
+			}
+		}
+		s.Close()
+		if !opened {
+			t.Errorf("%s: nothing was waited for", script)
+		}
+		b.commit(t, run)
+	}
+}
+
 func texts(steps []harness.SourceEvent, between string) string {
 	var parts []string
 	for _, s := range steps {
@@ -334,12 +386,14 @@ func TestInvalidScripts(t *testing.T) {
 		`{"form":{"fields":[{"name":"a","kind":"string"},{"name":"a","kind":"string"}]}}`: "form.fields.1.name",
 		`{"snapshot_fail":false}`:                                                         "must be true",
 		`{"hang_before_end":5001}`:                                                        "hang_before_end",
-		`{"hang":false}`:                                                                  "must be true",
-		`{"exit":256}`:                                                                    "exit",
-		`{"repeat":{"times":0,"steps":[]}}`:                                               "repeat.times",
-		`{"repeat":{"times":1000000,"steps":[{"hang":true},{"hang":true}]}}`:              "plays more than 1000000",
-		strings.Repeat(`{"repeat":{"times":2,"steps":[`, 6) + strings.Repeat(`]}}`, 6):    "nested deeper than 4",
-		"[" + strings.Repeat(`{"text":"x"},`, MaxSteps) + `{"text":"x"}]`:                 "more than 1000 steps",
+		`{"text":{"value":"a","until":"../a"}}`:                                           "text.until",
+		`{"tool":{"name":"a","until":"/etc/passwd","result":"x"}}`:                        "tool.until",
+		`{"hang":false}`:                    "must be true",
+		`{"exit":256}`:                      "exit",
+		`{"repeat":{"times":0,"steps":[]}}`: "repeat.times",
+		`{"repeat":{"times":1000000,"steps":[{"hang":true},{"hang":true}]}}`:           "plays more than 1000000",
+		strings.Repeat(`{"repeat":{"times":2,"steps":[`, 6) + strings.Repeat(`]}}`, 6): "nested deeper than 4",
+		"[" + strings.Repeat(`{"text":"x"},`, MaxSteps) + `{"text":"x"}]`:              "more than 1000 steps",
 	} {
 		steps := b.play(t, script)
 		events := steps[len(steps)-1].Events
@@ -363,7 +417,7 @@ func TestInvalidOptions(t *testing.T) {
 
 func TestHangIsCancelled(t *testing.T) {
 	b := newBench(t, "")
-	for _, script := range []string{`{"hang":true}`, `{"delay_ms":600000}`, `{"repeat":{"times":1000000,"steps":[{"delay_ms":1}]}}`, `{"tool":{"name":"x","ms":600000,"result":"y"}}`} {
+	for _, script := range []string{`{"hang":true}`, `{"delay_ms":600000}`, `{"repeat":{"times":1000000,"steps":[{"delay_ms":1}]}}`, `{"tool":{"name":"x","ms":600000,"result":"y"}}`, `{"text":{"value":"x","until":"never"}}`} {
 		run := b.start(t, harness.Turn{Text: script})
 		begin := time.Now()
 		if err := b.Cancel(t.Context(), run, event.CancelClientRequest); err != nil {

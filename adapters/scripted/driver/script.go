@@ -52,6 +52,7 @@ type said struct {
 	Value   string `json:"value"`
 	Chunk   *int   `json:"chunk,omitempty"`    // characters a delta; 0 is one word a delta
 	EveryMs *int64 `json:"every_ms,omitempty"` // before each delta
+	Until   string `json:"until,omitempty"`    // the last delta waits for this file in the workspace
 }
 
 func (s *said) UnmarshalJSON(raw []byte) error {
@@ -70,6 +71,7 @@ type toolStep struct {
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 	Stream    bool            `json:"stream,omitempty"` // the arguments come as deltas
 	Ms        int64           `json:"ms,omitempty"`     // between start and answer
+	Until     string          `json:"until,omitempty"`  // the answer waits for this file in the workspace, too
 	Result    *string         `json:"result,omitempty"`
 	Error     *toolError      `json:"error,omitempty"`
 }
@@ -271,7 +273,19 @@ func (s step) check(depth int) (int64, error) {
 	return 1, nil
 }
 
-func (s *said) check(field string) error { return checkPace(field+".chunk", s.Chunk, s.EveryMs) }
+func (s *said) check(field string) error {
+	return errors.Join(checkPace(field+".chunk", s.Chunk, s.EveryMs), checkUntil(field+".until", s.Until))
+}
+
+// fileName is the name of a file that a script waits for: in the workspace itself, and nowhere else.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func checkUntil(field, name string) error {
+	if name != "" && !fileName.MatchString(name) {
+		return fmt.Errorf("%s: must be 1 to 64 letters, digits, dots, dashes and underscores, and begin with none of the last three", field)
+	}
+	return nil
+}
 
 func checkPace(field string, chunk *int, everyMs *int64) error {
 	if chunk != nil && (*chunk < 0 || *chunk > maxChunk) {
@@ -299,7 +313,7 @@ func (t *toolStep) check() error {
 	case t.Arguments != nil && !bytes.HasPrefix(bytes.TrimSpace(t.Arguments), []byte("{")):
 		return errors.New("tool.arguments: must be an object")
 	}
-	return checkMs("tool.ms", t.Ms)
+	return errors.Join(checkMs("tool.ms", t.Ms), checkUntil("tool.until", t.Until))
 }
 
 func (r *repeatStep) check(depth int) (int64, error) {
