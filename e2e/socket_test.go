@@ -31,7 +31,7 @@ const (
 // TestCrowdOfSockets opens ten thousand sockets with one subscription each, lets them be idle, and cuts them off: an idle
 // socket has one goroutine and a bounded memory, and when they are gone so is what they took.
 func TestCrowdOfSockets(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	sockets := min(crowd, descriptors(t)-500)
 	profiles := freeAddress(t)
@@ -55,11 +55,11 @@ func TestCrowdOfSockets(t *testing.T) {
 		return s
 	}
 	open(10).Close() // when it has started; what a first connection makes is no socket's
-	goroutines, memory := settled(ctx, t, engine, profiles, func(n int) bool { return n < 200 })
+	goroutines, memory := settled(ctx, t, engine, profiles, func(n int, _ int64) bool { return n < 200 })
 
 	s := open(sockets)
 	budget := goroutines + sockets + goroutineMore
-	atMost, idle := settled(ctx, t, engine, profiles, func(n int) bool { return n <= budget })
+	atMost, idle := settled(ctx, t, engine, profiles, func(n int, _ int64) bool { return n <= budget })
 	if count := s.Count(); count.Gone > 0 || count.Completed > 0 {
 		t.Fatalf("the idle sockets did not stay: %+v", count)
 	}
@@ -68,28 +68,30 @@ func TestCrowdOfSockets(t *testing.T) {
 		t.Errorf("an idle socket takes %d bytes, more than %d", each, memoryEach)
 	}
 	s.Close()
-	left, after := settled(ctx, t, engine, profiles, func(n int) bool { return n <= goroutines+goroutineMore })
+	left, after := settled(ctx, t, engine, profiles, func(n int, now int64) bool {
+		return n <= goroutines+goroutineMore && now-memory <= memoryLeft*int64(sockets)
+	})
 	kept := (after - memory) / int64(sockets)
-	if kept > memoryLeft {
-		t.Errorf("%d bytes are left of each socket, more than %d", kept, memoryLeft)
-	}
 	t.Logf("%d sockets: goroutines %d, %d, %d; %d bytes each, of which %d are left", sockets, goroutines, atMost, left, each, kept)
 }
 
-// settled waits until the engine has goroutines as wanted and its memory does not change any more.
-func settled(ctx context.Context, t *testing.T, engine *enginetest.Engine, profiles string, wanted func(int) bool) (goroutines int, memory int64) {
+// settled waits until the engine has goroutines and memory as wanted, and its memory does not change any more. It may change
+// a little for reasons of its own, a collection of garbage or a kernel that takes pages back: what this test looks for is far
+// larger.
+func settled(ctx context.Context, t *testing.T, engine *enginetest.Engine, profiles string, wanted func(goroutines int, memory int64) bool) (goroutines int, memory int64) {
 	t.Helper()
-	const looks, most = 6, 90 // a second each
+	const looks, most = 6, 120 // a second each
+	const slack = 2 << 20
 	same := 0
 	for range most {
 		n, now := goroutinesOf(ctx, t, profiles), memoryOf(t, engine.PID())
-		if diff := max(now-memory, memory-now); diff*100 <= memory && wanted(n) {
+		if diff := max(now-memory, memory-now); diff <= slack && wanted(n, now) {
 			same++
 		} else {
 			same, memory = 0, now
 		}
 		if goroutines = n; same == looks {
-			return goroutines, now
+			return goroutines, memory
 		}
 		select {
 		case <-time.After(time.Second):

@@ -105,11 +105,15 @@ func (e *engine) hinted(h replica.Hint) {
 		if !to.changes.Watching() {
 			return
 		}
-		if b, err := to.sessions.Session(context.Background(), h.ID); err == nil { // else the poll finds it
-			to.changes.Publish(b)
+		b, err := to.sessions.Session(context.Background(), h.ID)
+		if err != nil {
+			to.changes.Lost()
+			break
 		}
+		to.changes.Publish(b)
 	case replica.Everything:
 		to.hub.WakeAll()
+		to.changes.Lost()
 	}
 	to.coordinator.Hinted(h)
 }

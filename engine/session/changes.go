@@ -55,7 +55,7 @@ type roll struct {
 	ready   chan struct{} // closed when the first reading has ended
 	failed  error         // why it failed; set before ready is closed
 	stop    context.CancelFunc
-	readers int
+	readers map[*Subscription]struct{}
 
 	revs    map[string]int64         // highest revision seen of each conversation, at most MaxSessions
 	changes *list.List               // of change, by rising version; one for each conversation that has changed
@@ -63,6 +63,7 @@ type roll struct {
 	version int64                    // of the last change
 	lost    int64                    // version of the newest change that was forgotten
 	changed chan struct{}            // closed at each change, and made anew
+	again   chan struct{}            // the next poll is to be at once
 }
 
 type change struct {
@@ -85,6 +86,9 @@ func NewChanges(o ChangesOptions) *Changes {
 func (c *Changes) Close() {
 	c.mu.Lock() // no poller begins after this
 	c.close()
+	for _, r := range c.owners {
+		r.tell()
+	}
 	c.mu.Unlock()
 	c.work.Wait()
 }
@@ -99,6 +103,23 @@ func (c *Changes) Publish(b Binding) {
 	}
 	if r := c.owners[owner{b.Key.Environment, b.Key.Subject}]; r != nil {
 		r.note(b, c.o.MaxSessions, true)
+	}
+}
+
+// Lost says that hints were lost: whatever is watched is looked at anew, without waiting for the poll. It never blocks.
+func (c *Changes) Lost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, watching := range c.watches {
+		for f := range watching {
+			(*f)()
+		}
+	}
+	for _, r := range c.owners {
+		select {
+		case r.again <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -152,15 +173,26 @@ func (r *roll) note(b Binding, most int, report bool) {
 		delete(r.at, oldest.session)
 		r.lost = oldest.version
 	}
+	r.tell()
+}
+
+// tell says to readers that there is something to poll. For holders of the lock.
+func (r *roll) tell() {
 	close(r.changed)
 	r.changed = make(chan struct{})
+	for s := range r.readers {
+		if s.called != nil {
+			s.called()
+		}
+	}
 }
 
 // Subscription is one reader of a subject's changes. It is used by one goroutine at a time.
 type Subscription struct {
 	c      *Changes
 	roll   *roll
-	cursor int64 // version of the last change taken
+	cursor int64  // version of the last change taken
+	called func() // of Notify
 
 	reading bool // everything is given again, because changes were forgotten
 	before  string
@@ -178,13 +210,13 @@ func (c *Changes) Subscribe(ctx context.Context, environment, subject string) (*
 	r := c.owners[who]
 	if r == nil {
 		life, stop := context.WithCancel(c.life)
-		r = &roll{owner: who, ready: make(chan struct{}), stop: stop, revs: map[string]int64{}, changes: list.New(),
-			at: map[string]*list.Element{}, changed: make(chan struct{})}
+		r = &roll{owner: who, ready: make(chan struct{}), stop: stop, readers: map[*Subscription]struct{}{}, revs: map[string]int64{}, changes: list.New(),
+			at: map[string]*list.Element{}, changed: make(chan struct{}), again: make(chan struct{}, 1)}
 		c.owners[who] = r
 		c.work.Go(func() { c.follow(life, r) })
 	}
-	r.readers++
 	s := &Subscription{c: c, roll: r, cursor: r.version}
+	r.readers[s] = struct{}{}
 	c.mu.Unlock()
 	select {
 	case <-r.ready:
@@ -206,7 +238,7 @@ func (s *Subscription) Close() {
 	if s.roll == nil {
 		return
 	}
-	if s.roll.readers--; s.roll.readers == 0 {
+	if delete(s.roll.readers, s); len(s.roll.readers) == 0 {
 		s.c.forget(s.roll)
 	}
 	s.roll = nil
@@ -220,40 +252,59 @@ func (c *Changes) forget(r *roll) {
 	r.stop()
 }
 
-// Next waits for changes and returns the ids of at most limit conversations that have changed since they were returned
-// last. Where changes were forgotten it returns all of the subject's. Its errors are ErrChangesClosed, the context's or
-// the store's; after the latter Next may be called again.
+// Notify sets f, which is called when a Poll that found nothing may find something now, or the Changes was closed. f must
+// not block, nor call the Changes. It is level-triggered: what came since that Poll calls f at once.
+func (s *Subscription) Notify(f func()) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.called = f
+	if s.roll == nil || s.c.life.Err() != nil || s.reading || s.cursor < s.roll.version {
+		f()
+	}
+}
+
+// Next waits for changes and returns what Poll finds then. Its errors are those of Poll; after one of the store's or the
+// context's it may be called again.
 func (s *Subscription) Next(ctx context.Context, limit int) ([]string, error) {
 	for {
 		s.c.mu.Lock()
-		if s.roll == nil || s.c.life.Err() != nil {
-			s.c.mu.Unlock()
-			return nil, ErrChangesClosed
+		var changed <-chan struct{}
+		if s.roll != nil {
+			changed = s.roll.changed
 		}
-		if !s.reading && s.cursor < s.roll.lost {
-			s.reading, s.before, s.resume = true, "", s.roll.version
-		}
-		ids := s.take(limit)
-		changed := s.roll.changed
 		s.c.mu.Unlock()
-		switch {
-		case s.reading:
-			ids, err := s.readOn(ctx, limit)
-			if len(ids) > 0 || err != nil {
-				return ids, err
-			}
-			continue
-		case len(ids) > 0:
-			return ids, nil
+		if ids, err := s.Poll(ctx, limit); len(ids) > 0 || err != nil {
+			return ids, err
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-s.c.life.Done():
-			return nil, ErrChangesClosed
 		}
 	}
+}
+
+// Poll returns the ids of at most limit conversations that have changed since they were returned last; none where none
+// has. Where changes were forgotten it returns all of the subject's. It does not wait for changes, but it may read the
+// store. Its errors are ErrChangesClosed, the context's or the store's; after the latter it may be called again.
+func (s *Subscription) Poll(ctx context.Context, limit int) ([]string, error) {
+	s.c.mu.Lock()
+	if s.roll == nil || s.c.life.Err() != nil {
+		s.c.mu.Unlock()
+		return nil, ErrChangesClosed
+	}
+	if !s.reading && s.cursor < s.roll.lost {
+		s.reading, s.before, s.resume = true, "", s.roll.version
+	}
+	ids := s.take(limit)
+	s.c.mu.Unlock()
+	if !s.reading {
+		return ids, nil
+	}
+	if ids, err := s.readOn(ctx, limit); len(ids) > 0 || err != nil {
+		return ids, err
+	}
+	return s.Poll(ctx, limit) // what has changed since everything was given again
 }
 
 // take moves the cursor over at most limit changes. For holders of the lock.
@@ -316,6 +367,7 @@ func (c *Changes) follow(ctx context.Context, r *roll) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-r.again:
 		}
 		if err := c.read(ctx, r, true); err != nil && ctx.Err() == nil {
 			c.o.Logger.Warn("poll of a watched subject's sessions failed", "subject", r.owner.subject, "error", err)

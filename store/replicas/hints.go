@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"bytes"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -25,7 +26,7 @@ type outbox struct {
 	wake chan struct{}
 
 	mu      sync.Mutex
-	peers   []string
+	peers   map[string]bool // by socket; true: it has missed hints, and is owed one to look everywhere
 	waiting map[replica.Hint]struct{}
 }
 
@@ -34,11 +35,37 @@ func (o *outbox) init() {
 	o.waiting = map[replica.Hint]struct{}{}
 }
 
-func (o *outbox) setPeers(peers []string) {
+// setPeers takes a look in. One that is new has missed what was told before it was seen.
+func (o *outbox) setPeers(sockets []string) {
+	peers, owed := make(map[string]bool, len(sockets)), false
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	for _, socket := range sockets {
+		missed, known := o.peers[socket]
+		peers[socket] = missed || !known
+		owed = owed || peers[socket]
+	}
 	o.peers = peers
 	o.some.Store(len(peers) > 0)
+	o.mu.Unlock()
+	if owed {
+		o.rouse()
+	}
+}
+
+// missed keeps in mind that a peer did not get hints; it is tried again with the next hint or look.
+func (o *outbox) missed(socket string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, there := o.peers[socket]; there {
+		o.peers[socket] = true
+	}
+}
+
+func (o *outbox) rouse() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Tell sends a hint to the other engines. It never blocks, and costs nothing while there are none.
@@ -54,21 +81,25 @@ func (m *Member) Tell(h replica.Hint) {
 	}
 	o.waiting[h] = struct{}{}
 	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	o.rouse()
 }
 
-func (o *outbox) take() (peers []string, hints map[replica.Hint]struct{}) {
+// take gives what is to be sent, and to whom, as peers has it.
+func (o *outbox) take() (peers map[string]bool, hints map[replica.Hint]struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	hints, o.waiting = o.waiting, map[replica.Hint]struct{}{}
-	return o.peers, hints
+	peers = maps.Clone(o.peers)
+	for socket := range o.peers {
+		o.peers[socket] = false
+	}
+	return peers, hints
 }
 
-// send writes what waits, as few datagrams as it takes. What gathers meanwhile goes together.
+// send writes what waits, as few datagrams as it takes. What gathers meanwhile goes together. A peer that a datagram did
+// not reach is told to look everywhere instead.
 func (m *Member) send() {
+	everything := appendHint(nil, replica.Hint{Kind: replica.Everything})
 	var last []byte
 	for {
 		select {
@@ -79,9 +110,10 @@ func (m *Member) send() {
 		peers, hints := m.outbox.take()
 		last = last[:0]
 		flush := func() {
-			for _, peer := range peers {
-				_ = m.conn.SetWriteDeadline(time.Now().Add(sendDeadline))
-				_, _ = m.conn.WriteToUnix(last, &net.UnixAddr{Name: peer, Net: "unixgram"}) // a hint may be lost
+			for socket, missed := range peers {
+				if !missed && !m.write(socket, last) {
+					peers[socket] = true
+				}
 			}
 			last = last[:0]
 		}
@@ -94,7 +126,19 @@ func (m *Member) send() {
 		if len(last) > 0 {
 			flush()
 		}
+		for socket, missed := range peers {
+			if missed && !m.write(socket, everything) {
+				m.outbox.missed(socket)
+			}
+		}
 	}
+}
+
+// write sends a datagram; false: the peer has not got it.
+func (m *Member) write(socket string, b []byte) bool {
+	_ = m.conn.SetWriteDeadline(time.Now().Add(sendDeadline))
+	_, err := m.conn.WriteToUnix(b, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	return err == nil
 }
 
 // listen hands over what other engines say. Only processes of this user can reach the socket.

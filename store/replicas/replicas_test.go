@@ -171,11 +171,14 @@ func TestHints(t *testing.T) {
 	if got := ids(t, a); got != "1 2" {
 		t.Fatal(got, b.name)
 	}
-	want := []replica.Hint{{Kind: replica.LogGrew, ID: "run_1"}, {Kind: replica.BindingChanged, ID: "ses_1"}, {Kind: replica.CancelAsked, ID: "run_2"}, {Kind: replica.Everything}}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	// One that is seen for the first time has missed what was told before: it looks everywhere.
+	want := []replica.Hint{{Kind: replica.Everything}, {Kind: replica.LogGrew, ID: "run_1"}, {Kind: replica.BindingChanged, ID: "ses_1"}, {Kind: replica.CancelAsked, ID: "run_2"}, {Kind: replica.Everything}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, h := range want {
-		a.Tell(h)
+	for i, h := range want {
+		if i > 0 {
+			a.Tell(h)
+		}
 		select {
 		case g := <-got:
 			if g != h {
@@ -198,6 +201,50 @@ func TestHints(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Fatal("lost hints were not told")
+	}
+}
+
+// TestMissedHints: a peer that takes nothing for a while is told to look everywhere when it takes something again.
+func TestMissedHints(t *testing.T) {
+	dir := t.TempDir()
+	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001"}})
+	heard, goOn := make(chan replica.Hint, 1000), make(chan struct{})
+	join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000002"}, OnHint: func(h replica.Hint) {
+		heard <- h
+		<-goOn
+	}})
+	ids(t, a)
+	if h := <-heard; h.Kind != replica.Everything { // and there it stays
+		t.Fatalf("first it heard %v", h)
+	}
+	owed := func() bool {
+		a.outbox.mu.Lock()
+		defer a.outbox.mu.Unlock()
+		for _, missed := range a.outbox.peers {
+			return missed
+		}
+		return false
+	}
+	for i := 0; !owed(); i++ { // the kernel takes a few
+		a.Tell(replica.Hint{Kind: replica.LogGrew, ID: fmt.Sprint(i)})
+		if t.Context().Err() != nil {
+			t.Fatal("a peer that takes nothing is not owed anything")
+		}
+	}
+	close(goOn)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		ids(t, a) // a look, as the engine takes five in a second
+		select {
+		case h := <-heard:
+			if h.Kind == replica.Everything {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("it was not told that it missed something")
+		default:
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func drive(name string, l Load, f func(writer int) error) (Result, error) {
 	begun := time.Now()
 	for i := range l.Writers {
 		group.Go(func() {
-			for time.Since(begun) < l.For && errs[i] == nil {
+			for n := 0; errs[i] == nil && (n == 0 || time.Since(begun) < l.For); n++ {
 				at := time.Now()
 				errs[i] = f(i)
 				took[i] = append(took[i], time.Since(at))

@@ -154,10 +154,10 @@ func stream(ctx context.Context, l StreamLoad, sinks []sink) (StreamResult, erro
 	return r, nil
 }
 
-// feed gives the moments at which events are there, until the time is over. A paced source keeps to its plan however
-// late it is woken: what is due by then comes at once.
+// feed gives the moments at which events are there, until the time is over, and at least one: on a machine that is slow to
+// start it, too, there is something to measure. A paced source keeps to its plan however late it is woken: what is due by
+// then comes at once.
 func (l StreamLoad) feed(ctx context.Context, source chan<- time.Time, nth time.Duration) {
-	defer close(source)
 	var every time.Duration
 	if l.Rate > 0 {
 		every = time.Duration(float64(time.Second) / l.Rate)
@@ -165,6 +165,13 @@ func (l StreamLoad) feed(ctx context.Context, source chan<- time.Time, nth time.
 	due := time.Now().Add(every * nth / time.Duration(l.Runs)) // the runs do not keep step
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
+	given := false
+	defer func() {
+		if !given {
+			source <- time.Now() // there is room
+		}
+		close(source)
+	}()
 	for {
 		if wait := time.Until(due); every > 0 && wait > 0 {
 			timer.Reset(wait)
@@ -176,6 +183,7 @@ func (l StreamLoad) feed(ctx context.Context, source chan<- time.Time, nth time.
 		}
 		select {
 		case source <- time.Now():
+			given = true
 		case <-ctx.Done():
 			return
 		}

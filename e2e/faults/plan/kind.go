@@ -77,8 +77,8 @@ func (k Kind) possible(o Options) Kind {
 	return k
 }
 
-// ends says whether an engine ends by the fault and is started again.
-func (k Kind) ends() bool {
+// Ends says whether an engine ends by the fault and is started again.
+func (k Kind) Ends() bool {
 	switch k {
 	case EngineKill, StartKill, EngineTerm, AllKill, StoreIO, StoreFsync:
 		return true

@@ -115,7 +115,7 @@ func draw(r *rand.Rand, n int, o Options) Point {
 	if l := lasts[p.Kind]; l.most > 0 {
 		p.For = round(time.Duration(float64(o.Lease) * (l.least + length*(l.most-l.least))))
 	}
-	if p.Kind.ends() {
+	if p.Kind.Ends() {
 		p.Pause = round(time.Duration(pause * pause * float64(pauseMost)))
 	}
 	return p

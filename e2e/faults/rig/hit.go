@@ -183,7 +183,7 @@ func (r *Rig) onStore(ctx context.Context, p plan.Point) (string, bool) {
 			var e *enginetest.Engine
 			if !x.use(func(up *enginetest.Engine) {
 				e = up
-				if p.Pause > 0 {
+				if p.Kind.Ends() {
 					x.ordered, x.pause = x.ordered+1, p.Pause
 				}
 			}) {
