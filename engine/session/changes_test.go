@@ -149,6 +149,22 @@ func TestLostHintsAreMadeUpFor(t *testing.T) {
 	})
 }
 
+// Who is known to have missed hints does not wait for the poll.
+func TestLostLooksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		c := watchChanges(t, s, 1000)
+		sub := subscribe(t, c, "alice")
+		woken := 0
+		defer c.Watch("watched", func() { woken++ })()
+		s.put("alice", "s1")
+		c.Lost()
+		if ids := told(t, sub, poll/2, 10); fmt.Sprint(ids) != "[s1]" || woken != 1 {
+			t.Errorf("told of %v, woken %d times", ids, woken)
+		}
+	})
+}
+
 // A reader behind more changes than are remembered gets everything to read again, and then what changes.
 func TestAReaderThatIsFarBehindReadsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
