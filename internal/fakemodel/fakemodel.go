@@ -43,7 +43,7 @@ type Server struct {
 	mu   sync.Mutex
 	seq  int64
 	kept []Request
-	cuts map[[32]byte]int // replies that were cut, by what they answer
+	cuts map[[32]byte]int // replies that were cut or hung, by what they answer
 }
 
 // Request is what the endpoint saw of one request.
@@ -121,7 +121,7 @@ func (s *Server) record(r *http.Request, body []byte, c conversation) int64 {
 	return s.seq
 }
 
-// cutAgain reports whether a reply is still to be cut: the first n that answer the same are.
+// cutAgain reports whether a reply is still to be cut, or to hang: the first n that answer the same are.
 func (s *Server) cutAgain(c conversation, n int) bool {
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %d", c.users, c.round))
 	s.mu.Lock()

@@ -167,6 +167,17 @@ func TestSlowKeepsItsPaceAndHangEndsWithTheClient(t *testing.T) {
 		if s := rec.Body.String(); !strings.Contains(s, "word1") || strings.Contains(s, "message_stop") {
 			t.Errorf("got %s", s)
 		}
+		h := New(Options{}) // the second reply to the same goes on
+		for reply := 1; reply <= 2; reply++ {
+			ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+			body := `{"stream":true,"messages":[{"role":"user","content":"[[text 1]][[hang 1]][[text 2]]"}]}`
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, httptest.NewRequest("POST", "/v1/messages", strings.NewReader(body)).WithContext(ctx))
+			if got := strings.Contains(rec.Body.String(), "word2"); got != (reply == 2) {
+				t.Errorf("reply %d is %s", reply, rec.Body.String())
+			}
+			leave()
+		}
 	})
 }
 

@@ -147,6 +147,9 @@ func (p *player) step(st step) bool {
 		p.out.fault()
 		return false
 	case doHang:
+		if st.n > 0 && !p.cutAgain(p.conv, st.n) {
+			return true
+		}
 		<-p.ctx.Done()
 		return false
 	case doCut:

@@ -37,7 +37,7 @@ const (
 // step is one marker.
 type step struct {
 	do    action
-	n     int           // words, deltas, HTTP status, or calls that are cut; 0 is the default sentence, or all calls
+	n     int           // words, deltas, HTTP status, or calls that are cut or hang; 0 is the default sentence, or all calls
 	pause time.Duration // between deltas, before the next step, or Retry-After
 	name  string        // of a tool, or the stop reason
 	args  json.RawMessage
@@ -82,7 +82,10 @@ var markers = map[string]func(args string) (step, error){
 		n, err := numbers(a, []int{0}, []int{maxCuts})
 		return step{do: doCut, n: n[0]}, err
 	},
-	"hang":  func(a string) (step, error) { return step{do: doHang}, noArgs(a) },
+	"hang": func(a string) (step, error) {
+		n, err := numbers(a, []int{0}, []int{maxCuts})
+		return step{do: doHang, n: n[0]}, err
+	},
 	"error": func(a string) (step, error) { return step{do: doError}, noArgs(a) },
 }
 
