@@ -14,13 +14,14 @@ import (
 func TestCancel(t *testing.T) {
 	for name, c := range map[string]struct {
 		text    string
+		grace   time.Duration
 		effects event.SideEffects
 	}{
-		"obeyed": {"wait", event.SideEffectsNone}, "not obeyed": {"deaf", event.SideEffectsPossible},
+		"obeyed": {"wait", time.Hour, event.SideEffectsNone}, "not obeyed": {"deaf", 30 * time.Millisecond, event.SideEffectsPossible},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			e := w.boot(run.Limits{CancelGrace: 30 * time.Millisecond})
+			e := w.boot(run.Limits{CancelGrace: c.grace})
 			r := w.start(e, run.StartRequest{Text: c.text, ConversationID: "c"})
 			e.begun(r)
 			for range 2 {

@@ -346,9 +346,6 @@ func die(t *testing.T, c crash, at int, behind, beside bool) (died bool) {
 	}
 	t.Run(point, func(t *testing.T) {
 		w := newWorld(t)
-		ctx, cancel := context.WithTimeout(w.ctx, 20*time.Second)
-		defer cancel()
-		w.ctx = ctx
 		w.host.keeps = true
 		if w.peers = newPeers(); beside {
 			w.boot(run.Limits{})

@@ -211,9 +211,7 @@ func TestResumeRace(t *testing.T) {
 		if len(by) != 1 {
 			t.Fatalf("run %s came of the decisions %v", runID, by)
 		}
-		if err := e.begun(run.Run{ID: runID}).waitTurn(w.ctx, runID); err != nil {
-			t.Fatal(err)
-		}
+		e.begun(run.Run{ID: runID})
 		if w.host.begun(runID) != 1 {
 			t.Fatalf("the turn was started %d times", w.host.begun(runID))
 		}

@@ -187,21 +187,11 @@ func (w *worker) say(runID string, events ...event.Data) {
 	w.change()
 }
 
-// waitTurn returns when the worker was told to start the run.
-func (w *worker) waitTurn(ctx context.Context, runID string) error {
-	for {
-		w.mu.Lock()
-		t, changed := w.runs[runID], w.changed
-		w.mu.Unlock()
-		if t != nil {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+// has says whether the worker was told to start the run.
+func (w *worker) has(runID string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runs[runID] != nil
 }
 
 // runtime is one engine's connection.
@@ -260,11 +250,11 @@ func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
 	} else {
 		w.heard = append(w.heard, t.Text)
 	}
-	w.change()
-	w.mu.Unlock()
 	w.host.mu.Lock()
 	w.host.turns[t.RunID]++
 	w.host.mu.Unlock()
+	w.change()
+	w.mu.Unlock()
 	switch t.Text {
 	case "hello":
 		w.say(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: "hi "},
