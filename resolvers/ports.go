@@ -15,8 +15,8 @@ import (
 
 // Guard decides what the caller in the context may do; see authz.Guard.
 type Guard interface {
-	Require(ctx context.Context, permission string, o authz.Object, opts ...authz.Option) error
-	Allowed(ctx context.Context, permission string, objects []authz.Object, opts ...authz.Option) ([]bool, error)
+	Require(ctx context.Context, permission string, o authz.Object) error
+	Allowed(ctx context.Context, permission string, objects []authz.Object) ([]bool, error)
 	Recheck(ctx context.Context, permission string, o authz.Object) (until time.Time, err error)
 }
 

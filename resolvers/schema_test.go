@@ -185,14 +185,14 @@ type answer struct {
 	err error
 }
 
-func (a answer) Require(context.Context, string, authz.Object, ...authz.Option) error {
+func (a answer) Require(context.Context, string, authz.Object) error {
 	if a.err == nil && !a.ok {
 		return problem.NotFoundf("object")
 	}
 	return a.err
 }
 
-func (a answer) Allowed(_ context.Context, _ string, objects []authz.Object, _ ...authz.Option) ([]bool, error) {
+func (a answer) Allowed(_ context.Context, _ string, objects []authz.Object) ([]bool, error) {
 	out := make([]bool, len(objects))
 	for i := range out {
 		out[i] = a.ok

@@ -87,22 +87,6 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	}, nil
 }
 
-// Option changes how one question is asked.
-type Option func(*question)
-
-type question struct{ fresh bool }
-
-// Fresh asks past every cache. Permissions that guard a change are always asked so.
-func Fresh() Option { return func(q *question) { q.fresh = true } }
-
-func ask(permission string, opts []Option) question {
-	q := question{fresh: mutating[permission]}
-	for _, o := range opts {
-		o(&q)
-	}
-	return q
-}
-
 // Require returns nil when the caller has the permission on the object. Otherwise the error is one of
 //   - problem.Unauthenticated: the context carries no valid caller;
 //   - problem.Forbidden: denied on the platform;
@@ -110,24 +94,24 @@ func ask(permission string, opts []Option) question {
 //   - problem.AuthorizationUnavailable: no answer, so no; the client may try again;
 //   - another error, which is internal: ownership could not be read, the permission does not exist, or ctx ended.
 //
-// Equal questions at the same time share an answer, but for those that are asked past caches.
-func (g *Guard) Require(ctx context.Context, permission string, o Object, opts ...Option) error {
+// What guards a change is asked past every cache, each time by itself; other questions that are equal share an answer while it
+// is on its way.
+func (g *Guard) Require(ctx context.Context, permission string, o Object) error {
 	caller, err := g.caller(ctx)
 	if err != nil {
 		return err
 	}
-	q := ask(permission, opts)
-	if q.fresh {
-		return g.require(ctx, caller, permission, o, q)
+	if mutating[permission] {
+		return g.require(ctx, caller, permission, o, true)
 	}
 	_, err = g.requires.do(ctx, grant{caller: caller, permission: permission, object: o}, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, g.require(ctx, caller, permission, o, q)
+		return struct{}{}, g.require(ctx, caller, permission, o, false)
 	})
 	return err
 }
 
-func (g *Guard) require(ctx context.Context, caller Caller, permission string, o Object, q question) error {
-	c, known, err := g.check(ctx, caller, permission, o, q)
+func (g *Guard) require(ctx context.Context, caller Caller, permission string, o Object, fresh bool) error {
+	c, known, err := g.check(ctx, caller, permission, o, fresh)
 	if err != nil {
 		return err
 	}
@@ -145,9 +129,9 @@ func (g *Guard) require(ctx context.Context, caller Caller, permission string, o
 	return nil
 }
 
-// Allowed answers for each object, in order, whether the caller has the permission; lists are filtered with it. Unlike
-// Require it asks past caches only when told to. At most MaxObjects objects. An error denies all of them.
-func (g *Guard) Allowed(ctx context.Context, permission string, objects []Object, opts ...Option) ([]bool, error) {
+// Allowed answers for each object, in order, whether the caller has the permission; lists are filtered with it, and nothing is
+// changed upon its word, so unlike Require it never asks past caches. At most MaxObjects objects. An error denies all of them.
+func (g *Guard) Allowed(ctx context.Context, permission string, objects []Object) ([]bool, error) {
 	caller, err := g.caller(ctx)
 	if err != nil {
 		return nil, err
@@ -155,15 +139,11 @@ func (g *Guard) Allowed(ctx context.Context, permission string, objects []Object
 	if len(objects) > MaxObjects {
 		return nil, fmt.Errorf("authz: %d objects in one question, at most %d", len(objects), MaxObjects)
 	}
-	q := question{}
-	for _, o := range opts {
-		o(&q)
-	}
 	result := make([]bool, len(objects))
 	checks := make([]Check, 0, len(objects))
 	at := make([]int, 0, len(objects)) // checks[i] is about objects[at[i]]
 	for i, o := range objects {
-		c, known, err := g.check(ctx, caller, permission, o, q)
+		c, known, err := g.check(ctx, caller, permission, o, false)
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +187,7 @@ func (g *Guard) Recheck(ctx context.Context, permission string, o Object) (until
 		if until, ok := g.remembered(key, sent); ok { // another one has just ended
 			return until, nil
 		}
-		if err := g.require(ctx, caller, permission, o, question{fresh: true}); err != nil {
+		if err := g.require(ctx, caller, permission, o, true); err != nil {
 			g.grants.forget(key)
 			return time.Time{}, err
 		}
@@ -235,11 +215,11 @@ func (g *Guard) caller(ctx context.Context) (Caller, error) {
 
 // check builds the check with its contextual tuples; known is false where the object is not there or is out of the
 // caller's environment. It is asked of the checker all the same, so that missing and denied take the same time.
-func (g *Guard) check(ctx context.Context, caller Caller, permission string, o Object, q question) (c Check, known bool, err error) {
+func (g *Guard) check(ctx context.Context, caller Caller, permission string, o Object, fresh bool) (c Check, known bool, err error) {
 	if !slices.Contains(permissions[o.Type], permission) {
 		return Check{}, false, fmt.Errorf("authz: type %q has no permission %q", o.Type, permission)
 	}
-	c = Check{User: TypeUser + ":" + caller.Subject, Relation: permission, Object: o, Fresh: q.fresh}
+	c = Check{User: TypeUser + ":" + caller.Subject, Relation: permission, Object: o, Fresh: fresh}
 	known = caller.Environment == g.environment
 	if !validID(o.ID) || (o.Type != TypeSession && o.Type != TypeRun) {
 		return c, known, nil

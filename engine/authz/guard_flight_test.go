@@ -95,7 +95,7 @@ func TestChangesAreCheckedOneByOne(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() { _ = g.Require(as(t, "rita"), CanEdit, Agent("a")) })
-			wg.Go(func() { _ = g.Require(as(t, "rita"), CanView, Agent("a"), Fresh()) })
+			wg.Go(func() { _ = g.Require(as(t, "rita"), CanUse, Agent("a")) })
 		}
 		synctest.Wait()
 		if n := c.checks(); n != 10 {
