@@ -24,6 +24,9 @@ type Item struct {
 	// Waiting: nothing was behind this delivery, and Notify's function is called when something is, as after a Poll that
 	// found nothing. No Poll is needed until then. False says nothing: the next Poll tells.
 	Waiting bool
+	// Until, where it is not zero, is the moment until which this item may be written, whatever the feed's permission: of a
+	// StateFeed, whose items show what more permissions were asked for.
+	Until time.Time
 }
 
 // Feed is a subscription that is polled, whose deliveries are shared among all who select the same: each is encoded once
@@ -48,6 +51,14 @@ type Feed interface {
 	Renew(ctx context.Context) error
 	// Close lets everything go. It may be called again.
 	Close()
+}
+
+// StateFeed is the Feed of something that is shown as it is: an item that is not written in its time is of no use, and the
+// next one shows the same thing as it is by then. It keeps its operation, with the document.
+type StateFeed interface {
+	Feed
+	// Again says that the item which Poll returned last was not written, nor will it be.
+	Again()
 }
 
 // source is where the deliveries of a feed come from: what Poll, Notify and Close of a Feed do, with errors as they are.

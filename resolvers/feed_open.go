@@ -16,16 +16,28 @@ import (
 	"github.com/harness-engine/harness-engine/resolvers/encode"
 )
 
-// OpenFeed opens the feed of an operation whose only root field is runEvents or sessionEvents. ok is false where the
-// operation has to be executed in the ordinary way, by the executor; nothing was asked or opened then. The caller has
-// checked the operation (CreateOperationContext does); authorization, arguments and their bounds are checked here. The
-// error is a gqlerror.List, what the ordinary way would answer. after, where it is not empty, is put into the place of
-// the argument of that name: the cursor of an Item. ctx must carry the caller; its values are not kept, its end is not
-// that of the feed.
+// OpenFeed opens the feed of a subscription. ok is false where the operation has to be executed in the ordinary way, by
+// the executor; nothing was asked or opened then. The caller has checked the operation (CreateOperationContext does);
+// authorization, arguments and their bounds are checked here. The error is a gqlerror.List, what the ordinary way would
+// answer. after, where it is not empty, is put into the place of the argument of that name: the cursor of an Item. ctx must
+// carry the caller; its values are not kept, its end is not that of the feed. The feed of a state is a StateFeed, which
+// keeps the operation.
 func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after string) (f Feed, ok bool, err error) {
-	root, err := encode.Field(op)
+	root, err := encode.Root(op)
 	if err != nil {
 		return nil, false, nil //nolint:nilerr // it is another operation
+	}
+	ctx = graphql.WithOperationContext(ctx, op)
+	ctx = graphql.WithFieldContext(ctx, &graphql.FieldContext{Object: "Subscription", Field: root, Args: root.ArgumentMap(op.Variables)})
+	if watch := watches[root.Name]; watch != nil && after == "" {
+		opened, err := r.openState(ctx, op, root, watch)
+		if err != nil {
+			return nil, true, r.unopened(ctx, err)
+		}
+		return opened, true, nil
+	}
+	if root.Name != encode.RunEvents && root.Name != encode.SessionEvents {
+		return nil, false, nil
 	}
 	args, known := feedArguments(root.Field, op.Variables)
 	if !known { // the executor tells what is wrong with them
@@ -35,17 +47,20 @@ func (r *Root) OpenFeed(ctx context.Context, op *graphql.OperationContext, after
 	if err != nil {
 		return nil, false, nil //nolint:nilerr // the executor knows more
 	}
-	ctx = graphql.WithOperationContext(ctx, op)
-	ctx = graphql.WithFieldContext(ctx, &graphql.FieldContext{Object: "Subscription", Field: root, Args: root.ArgumentMap(op.Variables)})
 	opened, err := r.openOperation(ctx, root, args, form, after)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, true, context.Cause(ctx)
-		}
-		return nil, true, gqlerror.List{r.Present(ctx, graphql.ErrorOnPath(ctx, graphql.AddFieldLocationToError(ctx, err)))}
+		return nil, true, r.unopened(ctx, err)
 	}
 	opened.present = r.presentAt(strings.Clone(root.Alias)) // a feed keeps nothing of the document
 	return opened, true, nil
+}
+
+// unopened is why a feed was not opened, as the executor would answer.
+func (r *Root) unopened(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return gqlerror.List{r.Present(ctx, graphql.ErrorOnPath(ctx, graphql.AddFieldLocationToError(ctx, err)))}
 }
 
 func (r *Root) openOperation(ctx context.Context, root graphql.CollectedField, args feedArgs, form *form, after string) (*feed, error) {

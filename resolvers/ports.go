@@ -35,7 +35,8 @@ type Catalog interface {
 	Entries() []catalog.Entry
 	Entry(harnessID string) (catalog.Entry, bool)
 	Revision() string
-	Latest() (catalog.Change, <-chan struct{})
+	Latest() catalog.Change
+	Watch(f func()) (release func())
 }
 
 // Sessions reads binding documents; see session.Store.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/99designs/gqlgen/graphql"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/graph"
+	"github.com/harness-engine/harness-engine/internal/share"
 )
 
 // Options are what the API is made of. All but Files, Logger and Limits are required.
@@ -49,9 +51,11 @@ func (l Limits) withDefaults() Limits {
 type Root struct {
 	Options
 
+	schema    graphql.ExecutableSchema
 	forms     forms
 	frames    *frames
-	canonical *form // of OpenRun
+	canonical *form                       // of OpenRun
+	shows     *share.Places[authz.Caller] // where states are shown
 }
 
 // New returns the resolvers. It fails when a required option is missing.
@@ -65,7 +69,12 @@ func New(o Options) (*Root, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Root{Options: o, frames: newFrames(), canonical: &form{mark: historyMark(o.LogEpoch)}}, nil
+	r := &Root{
+		Options: o, frames: newFrames(), canonical: &form{mark: historyMark(o.LogEpoch)},
+		shows: share.NewPlaces[authz.Caller](maxShowing, maxCallerShowing),
+	}
+	r.schema = r.Schema()
+	return r, nil
 }
 
 // HistoryMark is what the ids of server-sent events end in: "." and a few characters that LogEpoch gives. An id with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -73,54 +74,55 @@ func (r *Root) sessionCursor(ctx context.Context, sessionID string, after *strin
 	return c, nil
 }
 
-// SessionChanged follows the viewer's sessions.
-func (s subscriptions) SessionChanged(ctx context.Context) (<-chan *model.Session, error) {
-	who, err := caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l, err := s.grant(ctx, authz.CanList, authz.Platform())
-	if err != nil {
-		return nil, err
-	}
-	sub, err := s.Changes.Subscribe(ctx, who.Environment, who.Subject)
+// SessionChanged shows one of the viewer's sessions; see StateFeed.
+func (subscriptions) SessionChanged(ctx context.Context) (<-chan *model.Session, error) {
+	return shown[*model.Session](ctx)
+}
+
+// sessionWatch watches the sessions of a subject.
+type sessionWatch struct {
+	*Root
+	sub *session.Subscription
+	ids []string
+}
+
+func watchSessions(ctx context.Context, r *Root, who authz.Caller) (stateWatch, error) {
+	sub, err := r.Changes.Subscribe(ctx, who.Environment, who.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("failed to follow the sessions of %s: %w", who.Subject, err)
 	}
-	var ids []string
-	return stream(ctx, l, func(ctx context.Context) (*model.Session, error) {
-		for {
-			if len(ids) == 0 {
-				if ids, err = sub.Next(ctx, changesAtOnce); err != nil {
-					return nil, err
-				}
-			}
-			shown, err := s.changedSession(ctx, ids[0])
-			if err != nil {
-				return nil, err // the id is kept: what is tried again begins with it
-			}
-			if ids = ids[1:]; shown != nil {
-				return shown, nil
-			}
-		}
-	}, sub.Close), nil
+	return &sessionWatch{Root: r, sub: sub}, nil
 }
 
-// changedSession reads a session as it is now; nil where it is gone or not for the viewer any more.
-func (s subscriptions) changedSession(ctx context.Context, id string) (*model.Session, error) {
-	ok, err := s.Guard.Allowed(ctx, authz.CanView, []authz.Object{authz.Session(id)})
-	if err != nil {
-		return nil, err
+func (w *sessionWatch) poll(ctx context.Context) (id string, ok bool, err error) {
+	if len(w.ids) == 0 {
+		if w.ids, err = w.sub.Poll(ctx, changesAtOnce); err != nil || len(w.ids) == 0 {
+			return "", false, err
+		}
 	}
-	if !ok[0] {
-		return nil, nil
-	}
-	b, err := s.Sessions.Session(ctx, id)
-	if errors.Is(err, session.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("failed to read session %s: %w", id, err)
-	}
-	return sessionModel(b)
+	id, w.ids = w.ids[0], w.ids[1:]
+	return id, true, nil
 }
+
+// read reads a session; false where it is gone or not for the viewer any more.
+func (w *sessionWatch) read(ctx context.Context, id string) (v any, until time.Time, ok bool, err error) {
+	l, err := w.grant(ctx, authz.CanView, authz.Session(id))
+	if problem.Is(err, problem.Forbidden) {
+		return nil, until, false, nil
+	}
+	if err != nil {
+		return nil, until, false, err
+	}
+	b, err := w.Sessions.Session(ctx, id)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, until, false, nil
+	}
+	if err != nil {
+		return nil, until, false, fmt.Errorf("failed to read session %s: %w", id, err)
+	}
+	m, err := sessionModel(b)
+	return m, l.until, err == nil, err
+}
+
+func (w *sessionWatch) notify(f func()) { w.sub.Notify(f) }
+func (w *sessionWatch) close()          { w.sub.Close() }

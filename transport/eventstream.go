@@ -147,14 +147,15 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 	expiry := time.NewTimer(0) // is set before each wait
 	defer expiry.Stop()
 
-	var end error // of the feed; what came before it is still to be written
-	dry := false  // nothing is to be polled before wake says so
+	var end error       // of the feed; what came before it is still to be written
+	dry := false        // nothing is to be polled before wake says so
+	var until time.Time // of a state that is to be written; see resolvers.StateFeed
 	ahead := min(renewAhead, time.Until(feed.Until())/5)
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		for end == nil && !dry && len(out.buf) < burst {
+		for end == nil && !dry && len(out.buf) < burst && until.IsZero() {
 			item, ok, err := feed.Poll(ctx)
 			switch {
 			case err != nil && ctx.Err() != nil:
@@ -163,10 +164,15 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 				end = err
 			case ok:
 				put(item)
-				dry = item.Waiting
+				dry, until = item.Waiting, item.Until
 			default:
 				dry = true
 			}
+		}
+		if state, ok := feed.(resolvers.StateFeed); ok && !until.IsZero() && !time.Now().Before(until) {
+			state.Again() // it is shown anew, as it is by then
+			out.buf, until, dry = out.buf[:0], time.Time{}, false
+			continue
 		}
 		left := time.Until(feed.Until())
 		if left <= ahead && !renewing && (end == nil || len(out.buf) > 0) {
@@ -178,6 +184,7 @@ func (s *Server) follow(ctx context.Context, out *eventStream, feed resolvers.Fe
 			if err := out.flush(); err != nil {
 				return errGone
 			}
+			until = time.Time{}
 			quiet.Reset(s.limits.PingInterval)
 			continue
 		case len(out.buf) == 0 && end != nil:

@@ -41,9 +41,10 @@ func (h *host) Start(context.Context, harness.Binding, int64, string, harness.Co
 func (h *host) Attach(context.Context, harness.Binding, int64, string) (harness.Runtime, error) {
 	return h, nil
 }
-func (*host) Destroy(context.Context, string) error            { return nil }
+func (*host) Destroy(context.Context, string, int64) error     { return nil }
+func (*host) Kill(context.Context, string, int64) error        { return nil }
 func (*host) ForgetState(context.Context, string, int64) error { return nil }
-func (*host) List(context.Context) ([]string, error)           { return nil, nil }
+func (*host) Leases(context.Context) (map[string]int64, error) { return nil, nil }
 
 func (*host) Instance() string                         { return "wrk_test" }
 func (*host) Isolation() event.Isolation               { return event.IsolationNone }

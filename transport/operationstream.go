@@ -50,7 +50,13 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 			errs = o.errorsOf(ctx, err)
 		case ok:
 			defer feed.Close()
-			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) { out.message(item.Cursor+mark, "next", oneLine(item.Payload)) })
+			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) {
+				id := item.Cursor
+				if id != "" {
+					id += mark
+				}
+				out.message(id, "next", oneLine(item.Payload))
+			})
 			o.end(ctx, out, err)
 			return
 		case after != "":

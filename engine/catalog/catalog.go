@@ -78,7 +78,7 @@ type Catalog struct {
 	entries map[string]Entry
 	overall string
 	latest  Change
-	changed chan struct{} // closed with the change behind latest
+	watches map[*func()]struct{}
 }
 
 // New registers the adapters and probes them once. A descriptor that breaks its contract is an error: it is a mistake
@@ -86,7 +86,7 @@ type Catalog struct {
 func New(ctx context.Context, o Options) (*Catalog, error) {
 	c := &Catalog{
 		policy: o.Policy, interval: o.ProbeInterval, timeout: o.ProbeTimeout, now: o.Now, logger: o.Logger,
-		known: map[string]*registered{},
+		known: map[string]*registered{}, watches: map[*func()]struct{}{},
 	}
 	if c.interval <= 0 {
 		c.interval = DefaultProbeInterval

@@ -13,14 +13,26 @@ type Change struct {
 	At       time.Time // when a probe found it so
 }
 
-// Latest returns the newest change, at first what New found, and a channel that is closed when there is a newer one.
-// A change is one of what clients see of a harness and act on: its revision, availability, certification, whether it is
+// Latest returns the newest change, at first what New found; Watch tells when there is a newer one. A change is one of what clients see of a harness and act on: its revision, availability, certification, whether it is
 // enabled, and the version found. Health is part of it, though not of the revision. Changes in quick succession may be
 // seen as one.
-func (c *Catalog) Latest() (Change, <-chan struct{}) {
+func (c *Catalog) Latest() Change {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.latest, c.changed
+	return c.latest
+}
+
+// Watch calls f after each change from now on. f must not block, nor call the Catalog. Register, then look, then wait.
+// release ends it.
+func (c *Catalog) Watch(f func()) (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches[&f] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watches, &f)
+	}
 }
 
 // shown is what a change is told by.
@@ -51,9 +63,8 @@ func (c *Catalog) replace(entries map[string]Entry) (before map[string]Entry) {
 		return before
 	}
 	c.latest = Change{Revision: overall, At: c.now()}
-	if c.changed != nil {
-		close(c.changed)
+	for f := range c.watches {
+		(*f)()
 	}
-	c.changed = make(chan struct{})
 	return before
 }

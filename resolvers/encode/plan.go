@@ -99,6 +99,14 @@ func Compile(op *graphql.OperationContext) (_ *Plan, err error) {
 
 // Field is the root field of a subscription whose only one is runEvents or sessionEvents; else the error is ErrUnknown.
 func Field(op *graphql.OperationContext) (root graphql.CollectedField, err error) {
+	if root, err = Root(op); err == nil && root.Name != RunEvents && root.Name != SessionEvents {
+		err = ErrUnknown
+	}
+	return root, err
+}
+
+// Root is the only root field of a subscription; the error is ErrUnknown where there are others, or none.
+func Root(op *graphql.OperationContext) (root graphql.CollectedField, err error) {
 	if op.Operation == nil || op.Operation.Operation != ast.Subscription {
 		return root, ErrUnknown
 	}
@@ -108,7 +116,7 @@ func Field(op *graphql.OperationContext) (root graphql.CollectedField, err error
 		}
 	}()
 	fields := graphql.CollectFields(op, op.Operation.SelectionSet, []string{"Subscription"})
-	if len(fields) != 1 || len(fields[0].Deferrables) > 0 || fields[0].Name != RunEvents && fields[0].Name != SessionEvents {
+	if len(fields) != 1 || len(fields[0].Deferrables) > 0 {
 		return root, ErrUnknown
 	}
 	return fields[0], nil

@@ -38,7 +38,9 @@ func (op *operation) follow(feed resolvers.Feed) {
 	op.feed = feed
 	op.renewAt = renewalOf(until)
 	k.arm(op.renewAt)
-	op.forget()
+	if _, keeps := feed.(resolvers.StateFeed); !keeps {
+		op.forget()
+	}
 	op.endless()
 	op.want()
 }
@@ -58,6 +60,16 @@ func (op *operation) want() {
 	op.queued = true
 	op.k.ready = append(op.k.ready, op)
 	op.k.rouse()
+}
+
+// again is called by the writer for a state that was not written in its time: the feed shows it anew.
+func (op *operation) again() {
+	if f, ok := op.feed.(resolvers.StateFeed); ok {
+		f.Again()
+	}
+	op.k.mu.Lock()
+	defer op.k.mu.Unlock()
+	op.want()
 }
 
 // starve is called by the writer for a feed that had its turn without a permission: it has another with the answer.
@@ -132,7 +144,7 @@ func (op *operation) poll(ctx context.Context) (e entry, ok bool) {
 	item, ok, err := op.feed.Poll(ctx)
 	switch {
 	case err == nil && ok:
-		return entry{op: op, payload: item.Payload, waiting: item.Waiting}, true
+		return entry{op: op, payload: item.Payload, waiting: item.Waiting, until: item.Until, state: !item.Until.IsZero()}, true
 	case err == nil:
 		return entry{}, false
 	case errors.Is(err, io.EOF):

@@ -18,8 +18,9 @@ const (
 type entry struct {
 	op      *operation
 	payload []byte    // of next; without op a whole frame
-	until   time.Time // a delivery is permitted until then, at least
+	until   time.Time // a delivery is permitted until then, at least; of a state: at most
 	waiting bool      // its feed tells when there is more
+	state   bool      // it is of use only until then; see resolvers.StateFeed
 	last    bool      // the operation's last: complete, or the failure
 	failure *gqlerror.Error
 }
@@ -155,7 +156,9 @@ func (k *socket) gather(b *batch) {
 		if !ok {
 			continue
 		}
-		e.until = until
+		if e.until.IsZero() || until.Before(e.until) {
+			e.until = until
+		}
 		b.add(e)
 		if !e.last && !e.waiting {
 			k.mu.Lock()
@@ -210,6 +213,8 @@ func (k *socket) flush(b *batch) bool {
 		case e.failure != nil:
 			b.buf = append(b.buf, errorFrame(op.rawID, gqlerror.List{e.failure})...)
 			op.dismiss()
+		case e.state && !now.Before(e.until): // it is shown anew, as it is by then
+			op.again()
 		case op.held != nil || !now.Before(e.until) && !now.Before(op.feed.Until()):
 			op.held = append(op.held, e)
 			op.starve()
