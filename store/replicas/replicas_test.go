@@ -57,7 +57,7 @@ func TestMembers(t *testing.T) {
 	if found, err := Living(t.Context(), dir); err != nil || len(found) != 0 {
 		t.Errorf("no folder: %v, %v", found, err)
 	}
-	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001", Addr: "127.0.0.1:1", PID: 1}})
+	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001", Addr: "127.0.0.1:1", PID: 1}, Beat: time.Hour})
 	b := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000002"}, Beat: time.Millisecond})
 	if got := ids(t, a); got != "1 2" {
 		t.Errorf("a sees %q", got)
@@ -68,7 +68,7 @@ func TestMembers(t *testing.T) {
 	}
 	before, _ := a.Sightings(t.Context())
 	first := b.LastBeat()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !b.LastBeat().After(first) { // two beats later at most, the file shows another time
 		select {
 		case <-deadline:

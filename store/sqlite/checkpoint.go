@@ -29,6 +29,7 @@ type checkpointer struct {
 	logger    *slog.Logger
 	added     atomic.Int64 // bytes since the last checkpoint, about
 	walBytes  atomic.Int64 // bytes of the log that the last checkpoint could not set free
+	restarts  atomic.Int64 // how often writers were made to wait
 	wake      chan struct{}
 	cancel    context.CancelFunc
 	ctx       context.Context //nolint:containedctx // the life of the loop, ended by close
@@ -84,6 +85,7 @@ func (k *checkpointer) run() bool {
 	k.added.Store(0)
 	done, err := checkpoint(ctx, k.db, "PASSIVE")
 	if err == nil && done.bytes() > restartAbove && done.behind() <= restartBehind {
+		k.restarts.Add(1)
 		k.committer.behindGate(ctx, func() { done, err = checkpoint(ctx, k.db, "RESTART") })
 	}
 	switch {

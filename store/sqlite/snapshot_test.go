@@ -9,7 +9,7 @@ import (
 )
 
 // TestLongReaderDelaysNoWriter holds a snapshot, as a backup does, while the write-ahead log grows far beyond the size at
-// which it is begun anew: writers do not wait for the reader.
+// which it is begun anew: nothing is done behind the writers' gate that waits for the reader.
 func TestLongReaderDelaysNoWriter(t *testing.T) {
 	s := openAt(t, Options{Path: newPath(t)})
 	ctx := t.Context()
@@ -33,22 +33,22 @@ func TestLongReaderDelaysNoWriter(t *testing.T) {
 	if err := conn.QueryRowContext(ctx, "SELECT count(*) FROM chunks").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
-	slowest := time.Duration(0)
 	for i := range int64(160) {
-		begun := time.Now()
 		if err := s.Append(ctx, storetest.MakeChunk("run_1", 2+i, 1, 1, "eng_1", 500<<10)); err != nil {
 			t.Fatal(err)
 		}
-		slowest = max(slowest, time.Since(begun))
+	}
+	if s.checkpoints.run() || s.checkpoints.walBytes.Load() < 2*restartAbove {
+		t.Fatalf("the reader holds %d bytes of the log: the test tests too little", s.checkpoints.walBytes.Load())
+	}
+	if n := s.checkpoints.restarts.Load(); n > 0 {
+		t.Errorf("writers waited %d times for the reader", n)
 	}
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	if slowest > busyTimeout/2 {
-		t.Errorf("an append waited %s for the reader", slowest)
-	}
 	// Without the reader the log is begun anew.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		s.checkpoints.kick()
 		if done, err := checkpoint(ctx, s.checks, "PASSIVE"); err == nil && done.bytes() < restartAbove {
 			break
