@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -112,9 +110,6 @@ func New(o Options) (*Broker, error) {
 	})
 	return b, nil
 }
-
-// Providers lists the model providers that have an upstream, sorted: what the catalog may offer.
-func (b *Broker) Providers() []string { return slices.Sorted(maps.Keys(b.targets)) }
 
 // Handler serves the broker's doors.
 func (b *Broker) Handler() http.Handler { return b.mux }
