@@ -14,7 +14,6 @@ import (
 // Bounds of a blueprint. Characters are Unicode code points.
 const (
 	MaxNameChars        = 80
-	MaxSlugBytes        = 64
 	MaxDescriptionChars = 2000
 	MaxSystemChars      = 200_000
 	MaxVariables        = 64

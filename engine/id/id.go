@@ -20,10 +20,8 @@ const (
 	Agent   = "agt"
 	Session = "ses"
 	Run     = "run"
-	Message = "msg"
 	Worker  = "wrk"
 	Boot    = "eng"
-	Request = "req"
 	Log     = "log"
 
 	Interrupt  = "int"

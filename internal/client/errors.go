@@ -12,7 +12,6 @@ const (
 	CodeUnauthenticated = "UNAUTHENTICATED"
 	CodeNotFound        = "NOT_FOUND"
 	CodeBadUserInput    = "BAD_USER_INPUT"
-	CodeInterrupt       = "INTERRUPT_CONFLICT"
 )
 
 // passing are the codes of what may be well at the next attempt.
