@@ -126,7 +126,7 @@ func (b *bench) request(method, path, body string) *http.Request {
 	return r
 }
 
-// answer is a whole response; err is how its body ended.
+// answer is a whole response; err is how its body ended, or that there was none: then all else is empty.
 type answer struct {
 	status int
 	header http.Header
@@ -138,7 +138,7 @@ func (b *bench) do(r *http.Request) answer {
 	b.t.Helper()
 	res, err := b.client.Do(r)
 	if err != nil {
-		b.t.Fatal(err)
+		return answer{err: err}
 	}
 	defer func() { _ = res.Body.Close() }()
 	raw, err := io.ReadAll(res.Body)
@@ -150,7 +150,7 @@ func (a answer) code(t *testing.T) (kind, code, message string) {
 	t.Helper()
 	var v struct{ Error failureDetail }
 	if err := json.Unmarshal([]byte(a.body), &v); err != nil || v.Error.Message == "" {
-		t.Fatalf("%d: not an error of a provider: %s", a.status, a.body)
+		t.Fatalf("%d: not an error of a provider: %s (%v)", a.status, a.body, a.err)
 	}
 	return v.Error.Type, v.Error.Code, v.Error.Message
 }

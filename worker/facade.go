@@ -33,8 +33,9 @@ type facade struct {
 	slots    chan struct{}
 	served   chan struct{}
 
-	wait      time.Duration // defaultFacadeWait, less in tests
-	probeTime time.Duration // defaultProbeTime, less in tests
+	wait       time.Duration // defaultFacadeWait, less in tests
+	probeTime  time.Duration // defaultProbeTime, less in tests
+	probePause time.Duration // between two probes; likewise
 
 	life    context.Context // ends with close
 	endLife context.CancelFunc
@@ -61,7 +62,7 @@ func newFacade(log *slog.Logger) (*facade, error) {
 	f := &facade{
 		listener: l, prefix: "/" + rand.Text(), log: log,
 		slots: make(chan struct{}, maxFacadeCalls), served: make(chan struct{}),
-		wait: defaultFacadeWait, probeTime: defaultProbeTime,
+		wait: defaultFacadeWait, probeTime: defaultProbeTime, probePause: defaultProbeTime,
 		sent: map[*call]struct{}{}, probed: map[string]struct{}{},
 	}
 	f.life, f.endLife = context.WithCancel(context.Background())

@@ -155,7 +155,7 @@ func (f *facade) watch(socket string) {
 				break
 			}
 			select {
-			case <-time.After(f.probeTime):
+			case <-time.After(f.probePause):
 			case <-f.life.Done():
 			}
 		}

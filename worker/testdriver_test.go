@@ -228,7 +228,7 @@ func untilCancelled(ctx context.Context, _ harness.Turn, _ Sink) error {
 // eventually polls for a state that another process or goroutine brings about, where nothing can be waited on.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !is() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)

@@ -83,7 +83,7 @@ func TestOpenFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := fakeProfile()
-			p.StartTimeout = 20 * time.Second
+			p.StartTimeout = time.Minute
 			if tc.code == "harness_timeout" {
 				p.StartTimeout = 200 * time.Millisecond
 			}

@@ -32,11 +32,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case "shim":
-		ttl, _ := time.ParseDuration(argument("--ttl"))
 		dir := argument("--dir")
-		err := Run(Options{
-			Args:    []string{"--role", argument("--as"), "--dir", dir, "--ttl", ttl.String()},
-			PidFile: dir + "/shim", Lock: dir + "/lock", Owner: argument("--owner"), Claim: argument("--claim"), TTL: ttl, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		err := Run(Options{ // the worker may take its time to come up: its first word says the TTL of the test
+			Args:    []string{"--role", argument("--as"), "--dir", dir, "--ttl", argument("--ttl")},
+			PidFile: dir + "/shim", Lock: dir + "/lock", Owner: argument("--owner"), Claim: argument("--claim"), TTL: time.Hour, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -100,7 +99,7 @@ func work(role string) {
 	go func() {
 		link.Gone()
 		self := os.Getpid()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = procfs.KillAll(ctx, func(all []procfs.Process) []procfs.Process {
 			var left []procfs.Process

@@ -293,7 +293,7 @@ func (r *rig) gone(words string) {
 	r.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	patience := time.After(10 * time.Second)
+	patience := time.After(time.Minute)
 	for r.processes(words) > 0 {
 		select {
 		case <-tick.C:

@@ -419,7 +419,6 @@ func TestHangIsCancelled(t *testing.T) {
 	b := newBench(t, "")
 	for _, script := range []string{`{"hang":true}`, `{"delay_ms":600000}`, `{"repeat":{"times":1000000,"steps":[{"delay_ms":1}]}}`, `{"tool":{"name":"x","ms":600000,"result":"y"}}`, `{"text":{"value":"x","until":"never"}}`} {
 		run := b.start(t, harness.Turn{Text: script})
-		begin := time.Now()
 		if err := b.Cancel(t.Context(), run, event.CancelClientRequest); err != nil {
 			t.Fatal(err)
 		}
@@ -428,9 +427,6 @@ func TestHangIsCancelled(t *testing.T) {
 		events := steps[len(steps)-1].Events
 		if got := events[len(events)-1].Type(); got != event.TypeRunCancelled {
 			t.Errorf("%s ended as %s", script, got)
-		}
-		if took := time.Since(begin); took > 3*time.Second {
-			t.Errorf("%s took %v to cancel", script, took)
 		}
 	}
 }
