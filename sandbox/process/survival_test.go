@@ -170,9 +170,14 @@ func TestAttachFences(t *testing.T) {
 	}
 }
 
+// orphanTTL is for workers that are to end alone. Within it a test has to do its next step, on a machine that is slow or stands
+// still for a moment, too.
+const orphanTTL = 3 * time.Second
+
 func TestOrphanedWorkerEnds(t *testing.T) {
+	t.Parallel() // it waits
 	data := shortDir(t)
-	m := manager(t, data, func(o *sandbox.Options) { o.Profiles[0].OrphanTTL = 300 * time.Millisecond })
+	m := manager(t, data, func(o *sandbox.Options) { o.Profiles[0].OrphanTTL = orphanTTL })
 	r := startSandbox(t, m, binding, 1, "")
 	p := pidOf(t, data, m, binding)
 	if err := r.StartTurn(t.Context(), harness.Turn{RunID: "run_1", Text: `{"hang":true}`}); err != nil {
@@ -182,7 +187,7 @@ func TestOrphanedWorkerEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*orphanTTL)
 	defer cancel()
 	if _, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("a stream that is open keeps the worker: %v", err)
@@ -256,8 +261,9 @@ func TestOneOfTwoDies(t *testing.T) {
 
 // TestStoppedOrphanEnds: a worker that is stopped and that nobody looks after is ended by its shim.
 func TestStoppedOrphanEnds(t *testing.T) {
+	t.Parallel() // it waits
 	data := shortDir(t)
-	m := manager(t, data, func(o *sandbox.Options) { o.Profiles[0].OrphanTTL = 500 * time.Millisecond })
+	m := manager(t, data, func(o *sandbox.Options) { o.Profiles[0].OrphanTTL = orphanTTL })
 	r := startSandbox(t, m, binding, 1, "")
 	worker, shim := pidOf(t, data, m, binding), shimOf(t, data, m, binding)
 	if err := r.Close(); err != nil {
