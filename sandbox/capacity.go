@@ -124,7 +124,7 @@ func (m *Manager) evict(ctx context.Context, addr string, idle time.Duration) bo
 		return false
 	}
 	m.o.Log.Info("idle sandbox ended to make room", "sandbox", addr)
-	if err := m.Destroy(ctx, addr); err != nil {
+	if err := m.end(ctx, addr, AnyLease, true); err != nil { // the worker has agreed, and takes nobody's call any more
 		m.o.Log.Error("failed to destroy idle sandbox", "sandbox", addr, "error", err)
 		return false
 	}

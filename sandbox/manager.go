@@ -25,6 +25,7 @@ const (
 	DefaultIdleTime     = 30 * time.Second
 
 	destroyTime   = 30 * time.Second
+	shutDownTime  = 2 * time.Second
 	retryAfterSec = 5
 )
 
@@ -147,7 +148,7 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 		m.release(addr)
 		return nil, err
 	}
-	if err := m.makeDir(ctx, s); err != nil {
+	if err := m.makeDir(ctx, s, leaseGen); err != nil {
 		return nil, fmt.Errorf("failed to start sandbox %s: %w", addr, err)
 	}
 	begin := time.Now()
@@ -169,22 +170,37 @@ func (m *Manager) Start(ctx context.Context, b harness.Binding, leaseGen int64, 
 func (m *Manager) undo(ctx context.Context, s Spec, backend Backend, b harness.Binding, leaseGen int64, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTime)
 	defer cancel()
-	if client, err := m.dial(ctx, s, backend, b, leaseGen); err == nil {
-		err = client.Shutdown(ctx)
-		_ = client.Close()
-		if errors.Is(err, harness.ErrStaleLease) {
-			return fmt.Errorf("failed to start sandbox %s: %w", s.Addr, errors.Join(err, failure))
-		}
+	err := m.shutDown(ctx, s, backend, b, leaseGen)
+	if !errors.Is(err, harness.ErrStaleLease) {
+		err = m.end(ctx, s.Addr, leaseGen, false)
 	}
-	if err := m.Destroy(ctx, s.Addr); err != nil {
+	if errors.Is(err, harness.ErrStaleLease) {
+		return fmt.Errorf("failed to start sandbox %s: %w", s.Addr, errors.Join(err, failure))
+	}
+	if err != nil {
 		m.o.Log.Error("failed to clean up after a failed start", "sandbox", s.Addr, "error", err)
 	}
 	return failure
 }
 
-// makeDir makes the sandbox's folder.
-func (m *Manager) makeDir(ctx context.Context, s Spec) error {
+// shutDown asks the worker itself, for as long as one that is well needs to answer.
+func (m *Manager) shutDown(ctx context.Context, s Spec, backend Backend, b harness.Binding, leaseGen int64) error {
+	ctx, cancel := context.WithTimeout(ctx, shutDownTime)
+	defer cancel()
+	client, err := m.dial(ctx, s, backend, b, leaseGen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return client.Shutdown(ctx)
+}
+
+// makeDir makes the sandbox's folder, with the lease in it.
+func (m *Manager) makeDir(ctx context.Context, s Spec, leaseGen int64) error {
 	err := os.Mkdir(s.Dir, 0o700)
+	if err == nil {
+		err = holdLease(ctx, s, leaseGen)
+	}
 	if !errors.Is(err, os.ErrExist) {
 		if err != nil {
 			m.release(s.Addr)
@@ -194,11 +210,14 @@ func (m *Manager) makeDir(ctx context.Context, s Spec) error {
 	if _, err := m.backendOf(s); !errors.Is(err, harness.ErrGone) {
 		return fmt.Errorf("%w: it has a living worker", harness.ErrConflict)
 	}
-	if err := m.Destroy(ctx, s.Addr); err != nil {
+	if err := m.end(ctx, s.Addr, leaseGen, false); err != nil {
 		return err
 	}
 	m.occupy(s.Addr)
-	return os.Mkdir(s.Dir, 0o700)
+	if err := os.Mkdir(s.Dir, 0o700); err != nil {
+		return err
+	}
+	return holdLease(ctx, s, leaseGen)
 }
 
 func (m *Manager) launch(ctx context.Context, s Spec, p Profile, backend Backend, b harness.Binding, leaseGen int64, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error) {
@@ -261,6 +280,9 @@ func (m *Manager) Attach(ctx context.Context, b harness.Binding, leaseGen int64,
 	if err != nil {
 		return nil, fmt.Errorf("failed to attach to sandbox %s: %w", addr, err)
 	}
+	if err := holdLease(ctx, s, leaseGen); err != nil {
+		return nil, fmt.Errorf("failed to attach to sandbox %s: %w", addr, err)
+	}
 	client, err := m.dial(ctx, s, backend, b, leaseGen)
 	if err == nil {
 		if err = client.Attach(ctx, m.o.BrokerSocket); err == nil {
@@ -300,14 +322,28 @@ func (m *Manager) dial(ctx context.Context, s Spec, backend Backend, b harness.B
 	})
 }
 
-// Destroy ends the worker, everything that it started, and its folder. State and workspace stay. It is idempotent.
-func (m *Manager) Destroy(ctx context.Context, addr string) error {
+// Destroy ends the worker, everything that it started, and its folder. State and workspace stay. The worker is asked first, and
+// given its time. harness.ErrStaleLease, and nothing is ended, where an engine with a higher lease generation has attached to it.
+// It is idempotent.
+func (m *Manager) Destroy(ctx context.Context, addr string, leaseGen int64) error {
+	return m.end(ctx, addr, leaseGen, true)
+}
+
+// Kill is Destroy without a word to the worker: for one that does not answer, or that is not to go on for a moment.
+func (m *Manager) Kill(ctx context.Context, addr string, leaseGen int64) error {
+	return m.end(ctx, addr, leaseGen, false)
+}
+
+func (m *Manager) end(ctx context.Context, addr string, leaseGen int64, ask bool) error {
 	if !addrPattern.MatchString(addr) {
 		return fmt.Errorf("failed to destroy sandbox %.32q: not an address", addr)
 	}
 	s := m.spec(addr)
+	if err := endLease(ctx, s, leaseGen); err != nil {
+		return fmt.Errorf("failed to destroy sandbox %s: %w", addr, err)
+	}
 	for name, backend := range m.o.Backends {
-		if err := backend.Kill(ctx, s); err != nil {
+		if err := backend.Kill(ctx, s, ask); err != nil {
 			return fmt.Errorf("failed to destroy sandbox %s (%s): %w", addr, name, err)
 		}
 	}
@@ -318,8 +354,26 @@ func (m *Manager) Destroy(ctx context.Context, addr string) error {
 	return nil
 }
 
-// List names the sandboxes that have a folder, alive or not. An engine that starts compares it with the bindings and
-// destroys what belongs to none.
+// Leases gives the sandboxes that have a folder, alive or not, each with the highest lease generation that has used it. An
+// engine that starts compares them with the bindings and destroys what belongs to none, under the lease that it saw: what
+// another engine has attached to since is not ended.
+func (m *Manager) Leases(ctx context.Context) (map[string]int64, error) {
+	all, err := m.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]int64, len(all))
+	for _, addr := range all {
+		r, err := readLease(m.spec(addr).Dir)
+		if err != nil {
+			return nil, fmt.Errorf("failed to list sandboxes: %w", err)
+		}
+		out[addr] = r.gen
+	}
+	return out, nil
+}
+
+// List names the sandboxes that have a folder, alive or not.
 func (m *Manager) List(context.Context) ([]string, error) {
 	entries, err := os.ReadDir(m.runDir)
 	if err != nil {

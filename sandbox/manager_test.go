@@ -23,7 +23,7 @@ type failing struct{ killed []string }
 func (*failing) Isolation() event.Isolation         { return event.IsolationNone }
 func (*failing) Launch(context.Context, Spec) error { return errors.New("nothing starts here") }
 func (*failing) Alive(Spec) (bool, error)           { return false, nil }
-func (f *failing) Kill(_ context.Context, s Spec) error {
+func (f *failing) Kill(_ context.Context, s Spec, _ bool) error {
 	f.killed = append(f.killed, s.Addr)
 	return nil
 }
@@ -93,7 +93,7 @@ func TestAddressesFromOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, addr := range []string{"", ".", "..", "../keep", "/", "sbx_", "sbx_../../../../keep0000", "sbx_" + strings.Repeat("z", 20), strings.Repeat("x", 5000)} {
-		if err := m.Destroy(t.Context(), addr); err == nil {
+		if err := m.Destroy(t.Context(), addr, AnyLease); err == nil {
 			t.Errorf("destroyed %.40q", addr)
 		} else if len(err.Error()) > 200 {
 			t.Errorf("the error repeats the input: %.300s", err)

@@ -56,7 +56,7 @@ func (m *Manager) own(ctx context.Context, b harness.Binding, dir string) error 
 	if _, err := os.Lstat(m.spec(before).Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return m.Destroy(ctx, before)
+	return m.end(ctx, before, AnyLease, true) // of an earlier sandbox generation: it is nobody's
 }
 
 // replaceOwner writes the owner and returns the address of the one before, or an empty one.

@@ -24,8 +24,8 @@ type Backend interface {
 	Launch(ctx context.Context, s Spec) error
 	// Alive reports whether the worker of a sandbox still runs.
 	Alive(s Spec) (bool, error)
-	// Kill ends the worker and everything that it started, first by asking it. It is idempotent.
-	Kill(ctx context.Context, s Spec) error
+	// Kill ends the worker and everything that it started, where ask is true first by asking it. It is idempotent.
+	Kill(ctx context.Context, s Spec, ask bool) error
 }
 
 // Spec is one sandbox, as the manager laid it out. All paths are absolute.

@@ -89,7 +89,7 @@ func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Bind
 func (c *Coordinator) forget(ctx context.Context, b session.Binding) {
 	c.forgetThreads(ctx, b.ID, b.Epoch) // first: a worker may take long to end
 	if b.Sandbox != nil {
-		if err := c.Workers.Destroy(ctx, b.Sandbox.Addr); err != nil {
+		if err := c.Workers.Destroy(ctx, b.Sandbox.Addr, b.LeaseGen); err != nil {
 			c.Log.Warn("worker of a cleared epoch not destroyed", "session", b.ID, "error", err)
 		}
 	}

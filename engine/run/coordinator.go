@@ -22,7 +22,7 @@ type Limits struct {
 	MaxRuns        int           // runs that this engine drives at once; default 256
 	MaxRunDuration time.Duration // of a run whose agent sets none; default 1 h
 	StartTimeout   time.Duration // to have a worker ready and bound; default 60 s
-	CancelGrace    time.Duration // for a worker to end a cancelled turn before it is destroyed; default 10 s
+	CancelGrace    time.Duration // for a worker that has heard of a cancel to end the turn before it is ended; default 6 s
 	ReconnectFor   time.Duration // to reach a worker again before it counts as lost; default 30 s
 	IdleWorker     time.Duration // that a worker stays for a follow-up turn; default 10 min
 	AbandonedAfter time.Duration // that a step is seen unfinished beside other engines before it is finished; default 15 s
@@ -41,7 +41,7 @@ func (l Limits) withDefaults() Limits {
 	}
 	def(&l.MaxRunDuration, time.Hour)
 	def(&l.StartTimeout, time.Minute)
-	def(&l.CancelGrace, 10*time.Second)
+	def(&l.CancelGrace, 6*time.Second)
 	def(&l.ReconnectFor, 30*time.Second)
 	def(&l.IdleWorker, 10*time.Minute)
 	def(&l.AbandonedAfter, 15*time.Second)
@@ -298,7 +298,7 @@ func (c *Coordinator) retire(ctx context.Context, since session.Binding) {
 	if err != nil {
 		return // a turn came first, or the next engine sweeps it
 	}
-	if err := c.Workers.Destroy(ctx, since.Sandbox.Addr); err != nil {
+	if err := c.Workers.Destroy(ctx, since.Sandbox.Addr, since.LeaseGen); err != nil {
 		c.Log.Warn("idle worker not destroyed", "session", since.ID, "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
@@ -49,8 +50,11 @@ type execution struct {
 	letGo    context.CancelCauseFunc
 
 	once     sync.Once
-	reason   event.CancelReason // set before stopped is closed
+	reason   event.CancelReason // set before stopping is closed
+	asked    time.Time          // when that was
 	stopping chan struct{}      // closed when the run shall end
+
+	heard time.Time // when the worker took the cancel; zero before
 }
 
 func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
@@ -61,7 +65,7 @@ func newExecution(c *Coordinator, r Run, b session.Binding) *execution {
 
 // cancel makes the run end with the reason; the first one stands.
 func (x *execution) cancel(reason event.CancelReason) {
-	x.once.Do(func() { x.reason = reason; close(x.stopping) })
+	x.once.Do(func() { x.reason, x.asked = reason, time.Now(); close(x.stopping) })
 }
 
 // cancelled returns the reason, and false while nobody asked.

@@ -35,12 +35,15 @@ type Workers interface {
 	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error)
 	// Attach finds the worker again; harness.ErrGone when it does not live, harness.ErrUnreachable when it does not answer.
 	Attach(ctx context.Context, b harness.Binding, leaseGen int64, addr string) (harness.Runtime, error)
-	// Destroy ends the worker with everything that it started. Idempotent.
-	Destroy(ctx context.Context, addr string) error
+	// Destroy asks the worker to end, and ends it with everything that it started. harness.ErrStaleLease, and nothing is
+	// ended, where an engine with a higher lease generation has attached to it since. Idempotent.
+	Destroy(ctx context.Context, addr string, leaseGen int64) error
+	// Kill is Destroy without asking.
+	Kill(ctx context.Context, addr string, leaseGen int64) error
 	// ForgetState removes the workspaces and the native state of a conversation's epochs up to this one.
 	ForgetState(ctx context.Context, sessionID string, epoch int64) error
-	// List names the workers found on this host.
-	List(ctx context.Context) ([]string, error)
+	// Leases gives the workers found on this host, by address, with the highest lease generation that has used each.
+	Leases(ctx context.Context) (map[string]int64, error)
 }
 
 // Capabilities mints what a worker shows to the broker.

@@ -42,12 +42,13 @@ type source struct {
 
 // open reads the journal after the last source event taken, ahead of the log by a bounded number of events.
 func (p *pump) open(ctx context.Context) (*source, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	stream, err := p.rt.Events(ctx, p.x.run.ID, p.taken)
+	opening, opened := p.x.patient(ctx)
+	stream, err := p.rt.Events(opening, p.x.run.ID, p.taken)
+	opened()
 	if err != nil {
-		cancel()
 		return nil, fromWorker(err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	s := &source{events: make(chan harness.SourceEvent, pumpAhead), err: make(chan error, 1), cancel: cancel}
 	go func() {
 		defer close(s.events)
@@ -71,7 +72,7 @@ func (p *pump) open(ctx context.Context) (*source, error) {
 
 // fromWorker keeps the errors that a Runtime declares, and counts a worker that breaks the protocol as lost.
 func fromWorker(err error) error {
-	for _, known := range []error{harness.ErrUnreachable, harness.ErrGone, harness.ErrStaleLease, harness.ErrUnknownRun,
+	for _, known := range []error{harness.ErrUnreachable, harness.ErrGone, harness.ErrStaleLease, harness.ErrUnknownRun, errDeaf,
 		io.EOF, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return err
@@ -104,11 +105,16 @@ func (p *pump) run(ctx context.Context) error {
 		p.taken = c.Seq
 	}
 	limit := p.x.deadline(ctx)
-	switch err := p.begin(ctx, limit); {
+	beginning, begun := p.x.patient(ctx)
+	err := p.begin(beginning, limit)
+	begun()
+	switch {
 	case errors.Is(err, errOver):
 		return p.end(ctx, event.RunCancelled{Reason: event.CancelSessionCleared, SideEffects: event.SideEffectsNone}, err)
 	case errors.Is(err, harness.ErrStaleLease) || ctx.Err() != nil:
 		return err
+	case err != nil && p.x.overdue():
+		return p.endDeaf(ctx, err)
 	case errors.Is(err, harness.ErrUnreachable), errors.Is(err, harness.ErrGone):
 		return p.lost(ctx, err)
 	case errors.Is(err, harness.ErrInterruptLost):
@@ -132,6 +138,8 @@ func (p *pump) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, errDeaf):
+			return p.endDeaf(ctx, err)
 		case errors.Is(err, harness.ErrUnreachable):
 			if again, err := f.reconnect(ctx, err); !again {
 				return err
@@ -196,30 +204,18 @@ func (f *follow) read(ctx context.Context, s *source) error {
 				return err
 			}
 		case <-f.grace:
-			return f.end(ctx, event.RunCancelled{Reason: f.x.reason, SideEffects: event.SideEffectsPossible}, errors.New("turn did not end in time"))
+			return f.endDeaf(ctx, errors.New("turn did not end in time"))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// stopTurn asks the worker to end the turn; whatever it answers, the grace period runs.
-func (f *follow) stopTurn(ctx context.Context) error {
-	f.grace = time.After(f.x.c.Limits.CancelGrace)
-	ctx, cancel := context.WithTimeout(ctx, f.x.c.Limits.CancelGrace) // a worker that does not answer has no longer either
-	defer cancel()
-	err := f.rt.Cancel(ctx, f.x.run.ID, f.x.reason)
-	if errors.Is(err, harness.ErrStaleLease) {
-		return err
-	}
-	if err != nil {
-		f.x.log.Warn("cancel not delivered", "error", err)
-	}
-	return nil
-}
-
-// reconnect pauses before another reading, or gives the worker up after Limits.ReconnectFor.
+// reconnect pauses before another reading, or gives the worker up after Limits.ReconnectFor, or when the run is overdue.
 func (f *follow) reconnect(ctx context.Context, cause error) (again bool, err error) {
+	if f.x.overdue() {
+		return false, f.endDeaf(ctx, cause)
+	}
 	now := f.x.c.Now()
 	if f.unreachable.IsZero() {
 		f.unreachable = now
@@ -231,7 +227,9 @@ func (f *follow) reconnect(ctx context.Context, cause error) (again bool, err er
 		return false, err
 	}
 	// The reading broke; a look at the worker tells a lost connection from a lost worker.
-	rt, err := f.x.c.Workers.Attach(ctx, f.x.binding(), f.x.lease.Gen, f.x.b.Sandbox.Addr)
+	attaching, done := f.x.patient(ctx)
+	rt, err := f.x.c.Workers.Attach(attaching, f.x.binding(), f.x.lease.Gen, f.x.b.Sandbox.Addr)
+	done()
 	switch {
 	case errors.Is(err, harness.ErrStaleLease):
 		return false, err
@@ -247,6 +245,9 @@ func (f *follow) reconnect(ctx context.Context, cause error) (again bool, err er
 	}
 	_ = f.rt.Close()
 	f.rt = rt
+	if f.x.heard.IsZero() { // where it was asked to end, it may not have heard of that
+		f.stopping = f.x.stopping
+	}
 	return true, nil
 }
 
@@ -371,8 +372,12 @@ func (x *execution) giveUp(ctx context.Context, w *event.Writer, terminal event.
 		return err
 	}
 	if old != nil {
-		if err := x.c.Workers.Destroy(ctx, old.Addr); err != nil {
-			x.log.Warn("worker not destroyed", "addr", old.Addr, "error", err)
+		if err := x.endWorker(ctx, old.Addr, x.c.Workers.Kill); err != nil {
+			if errors.Is(err, session.ErrFenced) || ctx.Err() != nil {
+				return err
+			}
+			// For the kernel to say; it holds nothing up for ever, since nothing that the worker does counts any more.
+			x.log.Error("worker not ended", "addr", old.Addr, "error", err)
 		}
 	}
 	// A head that was committed before we could know of it: its terminal is the truth.

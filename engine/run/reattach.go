@@ -35,12 +35,17 @@ func (x *execution) reattach(ctx context.Context, w *event.Writer) (harness.Runt
 	}
 	until := x.c.Now().Add(x.c.Limits.ReconnectFor)
 	for {
-		rt, err := x.attachTo(ctx, started)
+		attaching, done := x.patient(ctx)
+		rt, err := x.attachTo(attaching, started)
+		done()
 		switch {
 		case err == nil:
 			return rt, nil
 		case errors.Is(err, harness.ErrStaleLease) || ctx.Err() != nil:
 			return nil, err
+		case x.overdue():
+			p := &pump{x: x, w: w}
+			return nil, p.endDeaf(ctx, err)
 		case errors.Is(err, harness.ErrUnreachable) && x.c.Now().Before(until):
 			if err := wait(ctx, 100*time.Millisecond); err != nil {
 				return nil, err

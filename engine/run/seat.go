@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/blob"
 	"github.com/harness-engine/harness-engine/engine/event"
@@ -65,10 +67,11 @@ func (x *execution) seatUnlessCancelled(ctx context.Context) (harness.Runtime, e
 func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.Limits.StartTimeout)
 	defer cancel()
+	end := x.c.Workers.Kill // it does not answer, or lies
 	if x.b.Sandbox != nil && !x.distrust {
 		rt, err := x.c.Workers.Attach(ctx, x.binding(), x.lease.Gen, x.b.Sandbox.Addr)
 		if err == nil {
-			err = x.sameHead(ctx, rt)
+			err, end = x.sameHead(ctx, rt), x.c.Workers.Destroy
 		}
 		if err == nil || errors.Is(err, harness.ErrStaleLease) {
 			return rt, err
@@ -84,7 +87,7 @@ func (x *execution) seat(ctx context.Context) (harness.Runtime, error) {
 		return nil, err
 	}
 	if old != nil {
-		if err := x.c.Workers.Destroy(ctx, old.Addr); err != nil {
+		if err := x.endWorker(ctx, old.Addr, end); err != nil {
 			return nil, fmt.Errorf("failed to destroy worker %s: %w", old.Addr, err)
 		}
 	} else if x.epoch > 1 {
@@ -152,4 +155,27 @@ func (x *execution) replaceWorker(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// endTime bounds the ending of a worker that was taken off its binding.
+const endTime = 30 * time.Second
+
+// endWorker ends a worker that this execution has taken off the binding, by end. That another engine has attached to it is a
+// lie, told by whoever got at the worker, where the binding still says that the lease is ours: it is asked once more then.
+func (x *execution) endWorker(ctx context.Context, addr string, end func(ctx context.Context, addr string, leaseGen int64) error) error {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	err := end(ctx, addr, x.lease.Gen)
+	if !errors.Is(err, harness.ErrStaleLease) {
+		return err
+	}
+	b, err := x.c.Sessions.Session(ctx, x.run.SessionID)
+	if err != nil {
+		return fmt.Errorf("failed to read session %s: %w", x.run.SessionID, err)
+	}
+	if lease, active := b.Lease(); !active || lease != x.lease {
+		return session.ErrFenced
+	}
+	x.log.Warn("worker claims another owner, ending it", "addr", addr)
+	return x.c.Workers.Kill(ctx, addr, math.MaxInt64)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/event"
+	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/engine/problem"
 	"github.com/harness-engine/harness-engine/engine/session"
 )
@@ -101,6 +102,7 @@ type sweep struct {
 	driven  map[string]bool   // runs that a binding holds
 	pending map[string]string // interrupts, by session
 	keep    map[string]bool   // workers that serve somebody
+	found   map[string]int64  // workers that were there before any binding was read, with their leases
 }
 
 // claim is a run whose lease was taken over.
@@ -116,6 +118,12 @@ func (s *sweep) abandoned(key, version string) bool {
 
 // look claims and settles. It returns the decisions that are to be taken, also with an error.
 func (s *sweep) look(ctx context.Context) (decided []Run, err error) {
+	if s.hasty {
+		// Before the bindings: a worker that another engine, which has come since, starts for one of them is not among these.
+		if s.found, err = s.c.Workers.Leases(ctx); err != nil {
+			return nil, fmt.Errorf("failed to list workers: %w", err)
+		}
+	}
 	if err := s.bindings(ctx); err != nil {
 		return nil, err
 	}
@@ -309,15 +317,15 @@ func (s *sweep) run(ctx context.Context, r Run) error {
 // workers ends those that serve neither a run nor a person who decides. An idle conversation loses its warm worker by
 // that, and nothing else: its state is kept apart from it.
 func (s *sweep) workers(ctx context.Context) error {
-	addrs, err := s.c.Workers.List(ctx)
-	if err != nil {
-		return fmt.Errorf("failed to list workers: %w", err)
-	}
-	for _, addr := range addrs {
+	for addr, lease := range s.found {
 		if s.keep[addr] {
 			continue
 		}
-		if err := s.c.Workers.Destroy(ctx, addr); err != nil {
+		err := s.c.Workers.Destroy(ctx, addr, lease)
+		if errors.Is(err, harness.ErrStaleLease) {
+			continue // another engine has begun a turn on it since
+		}
+		if err != nil {
 			s.c.Log.Warn("left-over worker not destroyed", "addr", addr, "error", err)
 		}
 	}

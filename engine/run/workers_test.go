@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type workers struct {
 	turns     map[string]int       // turns begun, by run: more than one is a repeated side effect
 	takes     bool                 // the harness takes attachments
 	keeps     bool                 // the harness keeps native state
+	born      func(*worker)        // called, where set, with each worker that starts
 	ended     func()               // called, where set, when the engine acknowledges the end of a turn
 }
 
@@ -44,7 +46,10 @@ type worker struct {
 	runs     map[string]*turn
 	dead     bool
 	deaf     bool          // cancels are heard but not obeyed
-	hung     chan struct{} // set: attaching and cancelling get no answer
+	hung     chan struct{} // set: attaching, starting, reading and cancelling get no answer
+	cut      bool          // open readings break
+	broken   bool          // the open reading breaks, once
+	refuses  bool          // the next cancel finds no way to it, and open readings break
 
 	heard  []string     // the native state: the texts and decisions of every turn
 	head   harness.Head // that the state was committed as
@@ -88,6 +93,9 @@ func (h *workers) Start(ctx context.Context, b harness.Binding, lease int64, add
 		w.heard, w.head = strings.Split(string(raw), "\n"), head.Head
 	}
 	h.byAddr[addr] = w
+	if h.born != nil {
+		h.born(w)
+	}
 	return &runtime{w: w, lease: lease}, nil
 }
 
@@ -112,9 +120,14 @@ func (h *workers) Attach(ctx context.Context, b harness.Binding, lease int64, ad
 	return r, err
 }
 
-func (h *workers) Destroy(_ context.Context, addr string) error {
+func (h *workers) Destroy(_ context.Context, addr string, lease int64) error {
 	h.mu.Lock()
 	w := h.byAddr[addr]
+	h.mu.Unlock()
+	if w != nil && w.leased() > lease {
+		return harness.ErrStaleLease
+	}
+	h.mu.Lock()
 	delete(h.byAddr, addr)
 	h.destroyed = append(h.destroyed, addr)
 	h.mu.Unlock()
@@ -131,14 +144,25 @@ func (h *workers) ForgetState(_ context.Context, sessionID string, epoch int64) 
 	return nil
 }
 
-func (h *workers) List(context.Context) ([]string, error) {
+func (h *workers) Kill(ctx context.Context, addr string, lease int64) error {
+	return h.Destroy(ctx, addr, lease)
+}
+
+func (h *workers) Leases(context.Context) (map[string]int64, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	var addrs []string
-	for a := range h.byAddr {
-		addrs = append(addrs, a)
+	all := maps.Clone(h.byAddr)
+	h.mu.Unlock()
+	found := map[string]int64{}
+	for a, w := range all {
+		found[a] = w.leased()
 	}
-	return addrs, nil
+	return found, nil
+}
+
+func (w *worker) leased() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lease
 }
 
 // begun counts the turns that workers began for a run; more than one is a repeated side effect.
@@ -223,7 +247,10 @@ func (r *runtime) Close() error               { return nil }
 
 var done = event.RunFinished{Outcome: "success", StopReason: "end_turn", Thread: event.ThreadState{Durability: event.DurabilityLocal}}
 
-func (r *runtime) StartTurn(_ context.Context, t harness.Turn) error {
+func (r *runtime) StartTurn(ctx context.Context, t harness.Turn) error {
+	if err := r.w.answer(ctx); err != nil {
+		return err
+	}
 	w, err := r.call()
 	if err != nil {
 		return err
@@ -277,6 +304,12 @@ func (r *runtime) Cancel(ctx context.Context, runID string, reason event.CancelR
 	if err != nil {
 		return err
 	}
+	if w.refuses {
+		w.refuses, w.broken = false, true
+		w.change()
+		w.mu.Unlock()
+		return harness.ErrUnreachable
+	}
 	w.cancelled = append(w.cancelled, runID)
 	t, deaf := w.runs[runID], w.deaf
 	w.mu.Unlock()
@@ -306,7 +339,10 @@ func (r *runtime) Ack(_ context.Context, runID string, seq int64) error {
 	return nil
 }
 
-func (r *runtime) Events(_ context.Context, runID string, after int64) (harness.Stream, error) {
+func (r *runtime) Events(ctx context.Context, runID string, after int64) (harness.Stream, error) {
+	if err := r.w.answer(ctx); err != nil {
+		return nil, err
+	}
 	w, err := r.call()
 	if err != nil {
 		return nil, err
@@ -337,6 +373,11 @@ func (s *stream) Next(ctx context.Context) (harness.SourceEvent, error) {
 			return harness.SourceEvent{}, harness.ErrUnreachable
 		}
 		changed := w.changed
+		if w.cut || w.broken {
+			w.broken = false
+			w.mu.Unlock()
+			return harness.SourceEvent{}, harness.ErrUnreachable
+		}
 		if s.at < int64(len(s.t.journal)) {
 			e := s.t.journal[s.at]
 			s.at++

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func BenchmarkStartToFirstEvent(b *testing.B) {
 		}
 		b.StopTimer()
 		r.Close()
-		if err := m.Destroy(b.Context(), m.Reserve(bind)); err != nil {
+		if err := m.Destroy(b.Context(), m.Reserve(bind), math.MaxInt64); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -60,7 +61,7 @@ func BenchmarkEvents(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { r.Close(); _ = m.Destroy(context.Background(), m.Reserve(binding)) }()
+	defer func() { r.Close(); _ = m.Destroy(context.Background(), m.Reserve(binding), math.MaxInt64) }()
 	if err := r.StartTurn(b.Context(), harness.Turn{RunID: "run_1", Text: `{"text":{"chunk":1,"value":"` + strings.Repeat("x", 1_000_000) + `"}}`}); err != nil {
 		b.Fatal(err)
 	}

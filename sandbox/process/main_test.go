@@ -97,7 +97,7 @@ func manager(t *testing.T, data string, change ...func(*sandbox.Options)) *sandb
 			t.Error(err)
 		}
 		for _, addr := range all {
-			if err := m.Destroy(ctx, addr); err != nil {
+			if err := m.Destroy(ctx, addr, sandbox.AnyLease); err != nil {
 				t.Error(err)
 			}
 		}

@@ -34,6 +34,7 @@ var ErrUnisolated = errors.New("the process backend isolates nothing and is refu
 // Times of the backend.
 const (
 	politeTime = 12 * time.Second // for a worker to stop when asked; it bounds itself below that
+	shimTime   = 2 * time.Second  // for a shim to see to what its worker left, which it does at once
 	pollTime   = 5 * time.Millisecond
 	maxStderr  = 4 << 10 // of a failed worker, in the error
 )
@@ -152,7 +153,7 @@ func (b *Backend) Launch(ctx context.Context, s sandbox.Spec) error {
 		_ = cmd.Process.Kill()
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*b.polite)
 		defer cancel()
-		_ = b.Kill(clean, s)
+		_ = b.Kill(clean, s, false)
 		return fmt.Errorf("failed to launch worker: %w: %s", err, firstLines(crash))
 	}
 	return nil
@@ -195,18 +196,25 @@ func (b *Backend) Alive(s sandbox.Spec) (bool, error) {
 	return err == nil, err
 }
 
-// Kill implements sandbox.Backend: it asks the worker, then stops it so that it starts nothing more, ends what
+// Kill implements sandbox.Backend: it asks the worker, where it is to, then stops it so that it starts nothing more, ends what
 // descends from it, and ends it. Then the shim ends, which sees to what the worker left. What is left where both died
 // before is known by the mark in its environment.
-func (b *Backend) Kill(ctx context.Context, s sandbox.Spec) error {
-	for _, file := range []string{pidFile(s), shimFile(s)} {
-		p, err := procfs.ReadFile(file)
+func (b *Backend) Kill(ctx context.Context, s sandbox.Spec, ask bool) error {
+	patience := time.Duration(0)
+	if ask {
+		patience = b.polite
+	}
+	for _, look := range []struct {
+		file     string
+		patience time.Duration
+	}{{pidFile(s), patience}, {shimFile(s), max(patience, shimTime)}} {
+		p, err := procfs.ReadFile(look.file)
 		switch {
 		case errors.Is(err, procfs.ErrGone):
 		case err != nil:
 			return err
 		default:
-			if err := b.end(ctx, p); err != nil {
+			if err := b.end(ctx, p, look.patience); err != nil {
 				return err
 			}
 		}
@@ -223,11 +231,15 @@ func (b *Backend) Kill(ctx context.Context, s sandbox.Spec) error {
 	}, nil)
 }
 
-func (b *Backend) end(ctx context.Context, p procfs.Process) error {
+// errStopped: who was asked to end is stopped, and hears nothing.
+var errStopped = errors.New("process is stopped")
+
+// end asks a process to end, where there is patience for it, and then ends it.
+func (b *Backend) end(ctx context.Context, p procfs.Process, patience time.Duration) error {
 	// One that is stopped would have to be woken to hear, and might go on with what it was doing first.
-	if p.State != 'T' && procfs.Signal(p, unix.SIGTERM) == nil {
-		polite, cancel := context.WithTimeout(ctx, b.polite)
-		err := awaitEnd(polite, p)
+	if patience > 0 && p.State != 'T' && procfs.Signal(p, unix.SIGTERM) == nil {
+		polite, cancel := context.WithTimeout(ctx, patience)
+		err := awaitEnd(polite, p, true)
 		cancel()
 		if err == nil {
 			return nil
@@ -244,17 +256,21 @@ func (b *Backend) end(ctx context.Context, p procfs.Process) error {
 	if err := procfs.Signal(p, unix.SIGKILL); err != nil && !errors.Is(err, procfs.ErrGone) {
 		return err
 	}
-	return awaitEnd(ctx, p)
+	return awaitEnd(ctx, p, false)
 }
 
-// awaitEnd polls, because the process may not be a child of this one.
-func awaitEnd(ctx context.Context, p procfs.Process) error {
+// awaitEnd polls, because the process may not be a child of this one. Where asked is true, one that is stopped is not waited
+// for: errStopped.
+func awaitEnd(ctx context.Context, p procfs.Process, asked bool) error {
 	tick := time.NewTicker(pollTime)
 	defer tick.Stop()
 	for {
 		now, err := procfs.Read(p.PID)
 		if errors.Is(err, procfs.ErrGone) || err == nil && (now.Start != p.Start || now.Zombie()) {
 			return nil
+		}
+		if asked && err == nil && now.State == 'T' {
+			return errStopped
 		}
 		select {
 		case <-tick.C:

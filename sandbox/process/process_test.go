@@ -66,7 +66,7 @@ func TestLife(t *testing.T) {
 	}
 	p := pidOf(t, data, m, binding)
 	for range 2 {
-		if err := m.Destroy(t.Context(), addr); err != nil {
+		if err := m.Destroy(t.Context(), addr, sandbox.AnyLease); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestLife(t *testing.T) {
 		t.Fatalf("got %q", got)
 	}
 	// A forgotten epoch does not.
-	if err := m.Destroy(t.Context(), m.Reserve(next)); err != nil {
+	if err := m.Destroy(t.Context(), m.Reserve(next), sandbox.AnyLease); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.ForgetState(t.Context(), binding.SessionID, 1); err != nil {
@@ -219,7 +219,7 @@ func TestKillStoppedWorker(t *testing.T) {
 	if err := procfs.Signal(p, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Destroy(t.Context(), m.Reserve(binding)); err != nil {
+	if err := m.Destroy(t.Context(), m.Reserve(binding), sandbox.AnyLease); err != nil {
 		t.Fatal(err)
 	}
 	if !gone(p) {
@@ -250,7 +250,7 @@ func TestKillFindsWhatADeadWorkerLeft(t *testing.T) {
 		if _, err := out.Read(make([]byte, 8)); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Destroy(t.Context(), addr); err != nil {
+		if err := m.Destroy(t.Context(), addr, sandbox.AnyLease); err != nil {
 			t.Fatal(err)
 		}
 		p, err := procfs.Read(left.Process.Pid)

@@ -58,7 +58,7 @@ func TestLaterWorkerWins(t *testing.T) {
 					return
 				}
 				// As the engine does that took over: it gives out the next generation, destroys, and starts.
-				if err := other.Destroy(t.Context(), other.Reserve(binding)); err != nil {
+				if err := other.Destroy(t.Context(), other.Reserve(binding), sandbox.AnyLease); err != nil {
 					t.Fatal(err)
 				}
 				second = startSandbox(t, other, later, 2, "")

@@ -131,7 +131,7 @@ func TestWorkerDies(t *testing.T) {
 		_, err := m.Attach(t.Context(), binding, 2, m.Reserve(binding))
 		return errors.Is(err, harness.ErrGone)
 	})
-	if err := m.Destroy(t.Context(), m.Reserve(binding)); err != nil {
+	if err := m.Destroy(t.Context(), m.Reserve(binding), sandbox.AnyLease); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ type conversation struct {
 type starter interface {
 	Reserve(b harness.Binding) string
 	Start(ctx context.Context, b harness.Binding, leaseGen int64, addr string, c harness.Construction, head *harness.Snapshot) (harness.Runtime, error)
-	Destroy(ctx context.Context, addr string) error
+	Destroy(ctx context.Context, addr string, leaseGen int64) error
 }
 
 func (c *conversation) binding() harness.Binding {
@@ -53,7 +54,7 @@ func (c *conversation) seat(t *testing.T) {
 	t.Helper()
 	if c.rt != nil {
 		_ = c.rt.Close()
-		if err := c.m.Destroy(t.Context(), c.m.Reserve(c.binding())); err != nil {
+		if err := c.m.Destroy(t.Context(), c.m.Reserve(c.binding()), math.MaxInt64); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +193,7 @@ func TestHeadIsVerified(t *testing.T) {
 	c := &conversation{m: m, session: "ses_v"}
 	c.seat(t)
 	c.play(t, harness.Turn{RunID: "run_1", Text: "kept"})
-	if err := m.Destroy(t.Context(), m.Reserve(c.binding())); err != nil {
+	if err := m.Destroy(t.Context(), m.Reserve(c.binding()), math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	workspace := filepath.Join(data, "state", c.session, "1", "workspace", "mine")
