@@ -76,16 +76,11 @@ func checkVersion(ctx context.Context, conn *sql.Conn) error {
 	if appID != applicationID {
 		return fmt.Errorf("%w: application id %#x", ErrForeignFile, appID)
 	}
-	steps, err := loadMigrations(migrationFiles)
-	if err != nil {
+	switch missing, err := nextMigration(ctx, conn); {
+	case err != nil:
 		return err
-	}
-	pending, err := pendingMigrations(ctx, conn, steps)
-	if err != nil {
-		return err
-	}
-	if len(pending) > 0 {
-		return fmt.Errorf("its schema is older than this engine's (migration %s is missing): start the engine once, which brings it up to date", pending[0].name)
+	case missing != nil:
+		return fmt.Errorf("its schema is older than this engine's (migration %s is missing): start the engine once, which brings it up to date", missing.name)
 	}
 	return nil
 }

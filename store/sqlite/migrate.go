@@ -68,6 +68,19 @@ func migrate(ctx context.Context, conn *sql.Conn, steps []migration) (applied in
 	return applied, nil
 }
 
+// nextMigration is the first step of this engine that the database has not seen; nil where it has seen all.
+func nextMigration(ctx context.Context, conn *sql.Conn) (*migration, error) {
+	steps, err := loadMigrations(migrationFiles)
+	if err != nil {
+		return nil, err
+	}
+	pending, err := pendingMigrations(ctx, conn, steps)
+	if err != nil || len(pending) == 0 {
+		return nil, err
+	}
+	return &pending[0], nil
+}
+
 // pendingMigrations are the steps that the database has not seen.
 func pendingMigrations(ctx context.Context, conn *sql.Conn, steps []migration) ([]migration, error) {
 	done, err := appliedMigrations(ctx, conn)

@@ -125,16 +125,11 @@ func prepareDatabase(ctx context.Context, conn *sql.Conn, path string, d *disk) 
 // joinDatabase looks at a database that another engine has open. It changes nothing: a schema that is older than this
 // engine's is brought up to date by whoever opens it alone.
 func joinDatabase(ctx context.Context, conn *sql.Conn) error {
-	steps, err := loadMigrations(migrationFiles)
-	if err != nil {
+	switch missing, err := nextMigration(ctx, conn); {
+	case err != nil:
 		return err
-	}
-	pending, err := pendingMigrations(ctx, conn, steps)
-	if err != nil {
-		return err
-	}
-	if len(pending) > 0 {
-		return fmt.Errorf("%w: an engine of an earlier version has it open, and migration %s needs it alone; stop that engine first", ErrLocked, pending[0].name)
+	case missing != nil:
+		return fmt.Errorf("%w: an engine of an earlier version has it open, and migration %s needs it alone; stop that engine first", ErrLocked, missing.name)
 	}
 	return nil
 }
