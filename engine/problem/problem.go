@@ -23,7 +23,6 @@ const (
 	HarnessUnavailable     Code = "HARNESS_UNAVAILABLE"
 	CapabilityUnsupported  Code = "CAPABILITY_UNSUPPORTED"
 	SessionBusy            Code = "SESSION_BUSY"
-	SessionConflict        Code = "SESSION_CONFLICT"
 	IdempotencyConflict    Code = "IDEMPOTENCY_CONFLICT"
 	InterruptConflict      Code = "INTERRUPT_CONFLICT"
 	CursorExpired          Code = "CURSOR_EXPIRED"
