@@ -44,7 +44,7 @@ func wantAdmin(ctx context.Context, t *testing.T, data, text string, args ...str
 // wantClean verifies a data folder.
 func wantClean(ctx context.Context, t *testing.T, data string) {
 	t.Helper()
-	wantAdmin(ctx, t, data, " 0 findings", "verify", "--pause", "4s", "--quiet")
+	wantAdmin(ctx, t, data, " 0 findings", "verify", "--pause", "8s", "--quiet")
 }
 
 // damaged names the tests that damage what an engine keeps.
@@ -132,10 +132,11 @@ func TestExpiredRun(t *testing.T) {
 	batches := sessionBatches(ctx, t, c, r.SessionID, len(events))
 	cursor := batches[len(batches)-1].Through
 
-	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.Count(60, 50*time.Millisecond)))
+	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.CountHeld(5, 10*time.Millisecond)))
 	if out, err := admin(ctx, t, engine.Data(), "expire-run", live.ID); err == nil || !strings.Contains(err.Error(), "has not ended") {
 		t.Fatalf("a run that is at work expired: %q, %v", out, err)
 	}
+	release(ctx, t, engine, live.SessionID)
 	for range 2 { // it may be repeated
 		wantAdmin(ctx, t, engine.Data(), fmt.Sprintf("events 1 to %d", last), "expire-run", r.ID)
 	}
@@ -290,7 +291,7 @@ func TestBackup(t *testing.T) {
 	if attached.Status >= 300 {
 		t.Fatalf("upload: %+v", attached)
 	}
-	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.Count(100, 50*time.Millisecond)))
+	live := start(ctx, t, c, agent.ID, "other", enginetest.Script(enginetest.CountHeld(40, 50*time.Millisecond)))
 	seen := beforeKill(ctx, t, c, live.ID, 0, 5)
 
 	folder := t.TempDir()
@@ -304,6 +305,7 @@ func TestBackup(t *testing.T) {
 	}
 	wantClean(ctx, t, engine.Data())
 	old := expiryOf(ctx, t, c, done.ID).Run.LogEpoch
+	release(ctx, t, engine, live.SessionID)
 	rest, err := c.Follow(ctx, live.ID, enginetest.Last(seen).Sequence) // what the backup has not
 	if err != nil {
 		t.Fatal(err)

@@ -71,8 +71,8 @@ func TestChatLeavesARunAndComesBack(t *testing.T) {
 	e := ownEngine(t)
 	agent := newAgent(bounded(t), t, clientOf(t, e), scripted)
 	s := openTerminal(t, e, []string{"chat", agent.Slug})
-	const n = 60
-	s.say(enginetest.Script(enginetest.Count(n, 50*time.Millisecond)))
+	const n = 30
+	s.say(enginetest.Script(enginetest.CountHeld(n, 50*time.Millisecond)))
 	s.expect("5 6 7 ")
 	e.Kill()
 	s.expect("connection lost")
@@ -87,6 +87,7 @@ func TestChatLeavesARunAndComesBack(t *testing.T) {
 	if err := e.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	release(t.Context(), t, e, session)
 	s = openTerminal(t, e, []string{"chat", agent.ID, "--resume", session})
 	s.expect(`"}}]` + "\n") // what was asked
 	wantCount(t, s.expect("— "), n)
@@ -112,8 +113,8 @@ func TestChatReconnectsAtItsCursor(t *testing.T) {
 	e := ownEngine(t)
 	agent := newAgent(bounded(t), t, clientOf(t, e), scripted)
 	s := openTerminal(t, e, []string{"chat", agent.Slug})
-	const n = 80
-	s.say(enginetest.Script(enginetest.Count(n, 50*time.Millisecond)))
+	const n = 40
+	s.say(enginetest.Script(enginetest.CountHeld(n, 50*time.Millisecond)))
 	text := s.expect("8 9 ") + "8 9 "
 	e.Kill()
 	text += s.expect("! connection lost")
@@ -122,6 +123,7 @@ func TestChatReconnectsAtItsCursor(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.expect("connected again\n")
+	release(t.Context(), t, e, "")
 	text += s.expect("— ")
 	wantCount(t, text, n)
 	s.leave()
@@ -155,7 +157,7 @@ func TestChatLeavesWhenItIsTold(t *testing.T) {
 	}
 	// At a prompt, too; and the terminal is as it was before.
 	s := openTerminal(t, e, []string{"chat", agent.Slug})
-	before := s.modes()
+	before := s.before
 	s.expect("> ")
 	if s.modes() == before {
 		t.Error("the terminal is not raw at a prompt")
@@ -206,9 +208,10 @@ func TestChatWaitsForTheConversation(t *testing.T) {
 	s := openTerminal(t, e, []string{"chat", agent.Slug, "--resume", first.SessionID})
 	s.expect("> hello\n")
 	s.expect("> ")
-	start(ctx, t, c, agent.ID, "shared", enginetest.Script(enginetest.Count(20, 50*time.Millisecond)))
+	start(ctx, t, c, agent.ID, "shared", enginetest.Script(enginetest.CountHeld(20, 50*time.Millisecond)))
 	s.typed("my turn" + enter)
 	s.expect("at work on another message; yours follows")
+	release(ctx, t, e, first.SessionID)
 	s.expect(enginetest.Counted(20))
 	s.expect("my turn\n")
 	s.leave()

@@ -28,7 +28,7 @@ func keepsKey(t *testing.T, m manner) {
 	engine := ownEngine(t, "ANTHROPIC_API_KEY="+key, "OPENAI_API_KEY="+key, "ANTHROPIC_BASE_URL="+upstream.URL, "OPENAI_BASE_URL="+upstream.URL+"/v1")
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, m.harness)
-	r := start(ctx, t, c, agent.ID, "", "[[slow 400 25]]")
+	r := start(ctx, t, c, agent.ID, "", "[[slow 200 25]] [[hang]]")
 	seen := beforeKill(ctx, t, c, r.ID, 0, 5)
 
 	family, err := engine.Family()

@@ -3,11 +3,13 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
+	"github.com/harness-engine/harness-engine/internal/fakemodel"
 )
 
 // beforeKill reads a run until some text has come.
@@ -37,8 +39,8 @@ func TestKilledEngineContinues(t *testing.T) {
 	engine := ownEngine(t)
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
-	const words = 300 // longer than two starts of an engine take on a busy machine
-	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+	const words = 120
+	r := start(ctx, t, c, agent.ID, "talk", enginetest.Script(enginetest.CountHeld(words, 20*time.Millisecond)))
 
 	var seen []enginetest.Event
 	for range 2 {
@@ -52,6 +54,7 @@ func TestKilledEngineContinues(t *testing.T) {
 		}
 		c = clientOf(t, engine)
 	}
+	release(ctx, t, engine, r.SessionID)
 	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
 	if err != nil {
 		t.Fatal(err)
@@ -76,15 +79,28 @@ func TestKilledEngineContinues(t *testing.T) {
 	wantFinished(t, events)
 }
 
+// engineWithModel is an engine whose model is the test's own and outlives it.
+func engineWithModel(t *testing.T) *enginetest.Engine {
+	t.Helper()
+	model := httptest.NewServer(fakemodel.New(fakemodel.Options{}))
+	t.Cleanup(model.Close) // after the engine's end
+	const key = "no-secret"
+	return ownEngine(t, "ANTHROPIC_API_KEY="+key, "OPENAI_API_KEY="+key, "ANTHROPIC_BASE_URL="+model.URL, "OPENAI_BASE_URL="+model.URL+"/v1")
+}
+
+// slowTwice has the model say ticks(n) twice; when it is asked for the first time it does not come to the second half: on a
+// machine of any speed the turn is at work until the call is cut.
+func slowTwice(n int) string { return fmt.Sprintf("[[slow %d 25]] [[hang 1]] [[slow %d 25]]", n, n) }
+
 // TestKilledEngineCutsModelCall kills the engine, and with it the model's stream that passes through it, in mid-text: the
 // half answer stands as a message of its own, the harness asks the model again through the next engine, and the run ends well.
 func TestKilledEngineCutsModelCall(t *testing.T) {
 	ctx := bounded(t)
-	engine := ownEngine(t)
+	engine := engineWithModel(t)
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, deepagents)
-	const words = 60
-	r := start(ctx, t, c, agent.ID, "talk", fmt.Sprintf("[[slow %d 25]]", words))
+	const words = 30
+	r := start(ctx, t, c, agent.ID, "talk", slowTwice(words))
 
 	seen := beforeKill(ctx, t, c, r.ID, 0, 10)
 	engine.Kill()
@@ -116,7 +132,7 @@ func TestKilledEngineCutsModelCall(t *testing.T) {
 			messages[len(messages)-1] += e.Delta
 		}
 	}
-	if len(messages) != 2 || messages[1] != ticks(words) || !strings.HasPrefix(messages[1], messages[0]) || len(messages[0]) >= len(messages[1]) {
+	if len(messages) != 2 || messages[1] != ticks(words)+ticks(words) || !strings.HasPrefix(messages[1], messages[0]) || len(messages[0]) >= len(messages[1]) {
 		t.Fatalf("messages %q, want half of an answer and a whole one", messages)
 	}
 	wantReplays(ctx, t, c, r.ID, seen)
@@ -171,13 +187,13 @@ func TestKilledEngineManyRuns(t *testing.T) {
 	engine := ownEngine(t)
 	c := clientOf(t, engine)
 	agent := newAgent(ctx, t, c, scripted)
-	var runs [conversations]string
+	var runs [conversations]enginetest.Run
 	for i := range runs {
-		runs[i] = start(ctx, t, c, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.Count(words, 25*time.Millisecond))).ID
+		runs[i] = start(ctx, t, c, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.CountHeld(words, 25*time.Millisecond)))
 	}
 	for kill := range kills {
 		// Each time another run is the one that is looked at.
-		beforeKill(ctx, t, c, runs[kill], 0, 10*(kill+1))
+		beforeKill(ctx, t, c, runs[kill].ID, 0, 10*(kill+1))
 		engine.Kill()
 		if err := engine.Restart(ctx); err != nil {
 			t.Fatal(err)
@@ -185,8 +201,9 @@ func TestKilledEngineManyRuns(t *testing.T) {
 		c = clientOf(t, engine)
 	}
 	fences := 0
-	for _, id := range runs {
-		events, err := c.Follow(ctx, id, 0)
+	for _, r := range runs {
+		release(ctx, t, engine, r.SessionID)
+		events, err := c.Follow(ctx, r.ID, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

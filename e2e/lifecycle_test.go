@@ -17,8 +17,8 @@ func TestDrain(t *testing.T) {
 	agent := newAgent(ctx, t, c, scripted)
 	ended, events := complete(ctx, t, c, agent.ID, "idle talk", "hello")
 	wantFinished(t, events)
-	const words = 120
-	r := start(ctx, t, c, agent.ID, "busy talk", enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+	const words = 60
+	r := start(ctx, t, c, agent.ID, "busy talk", enginetest.Script(enginetest.CountHeld(words, 20*time.Millisecond)))
 	seen := beforeKill(ctx, t, c, r.ID, 0, 5)
 	if workers, err := engine.Workers(); err != nil || len(workers) != 2 {
 		t.Fatalf("%d workers run (%v), want 2", len(workers), err)
@@ -33,6 +33,7 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = clientOf(t, engine)
+	release(ctx, t, engine, r.SessionID)
 	rest, err := c.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
 	if err != nil {
 		t.Fatal(err)
@@ -89,9 +90,7 @@ func wantNothingLeft(ctx context.Context, t *testing.T, engine *enginetest.Engin
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(ctx, 5*time.Second) // those on their way out
-	defer cancel()
-	if err := enginetest.AwaitGone(short, left); err != nil {
+	if err := enginetest.AwaitGone(ctx, left); err != nil { // those on their way out
 		t.Fatal(err)
 	}
 }

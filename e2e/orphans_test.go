@@ -11,8 +11,8 @@ import (
 	"github.com/harness-engine/harness-engine/worker/procfs"
 )
 
-// orphanTimeout is how long what has lost its purpose may take to be gone.
-const orphanTimeout = 15 * time.Second
+// orphanTimeout is how long what has lost its purpose may take to be gone. Left alone it would stay for a quarter of an hour.
+const orphanTimeout = 2 * time.Minute
 
 // wantNoTraces fails unless nothing of the machine's processes has to do with the engine any more, but the engine.
 func wantNoTraces(ctx context.Context, t *testing.T, e *enginetest.Engine, after string) {

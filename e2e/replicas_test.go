@@ -12,13 +12,13 @@ import (
 )
 
 // takeoverWithin is how soon a subscriber of another engine sees the run go on, at the default lease, behind the death
-// of its own. Machines of CI are slow: it is the promise, with nothing added for them.
+// of its own. What a slow machine adds is measured beside it.
 const takeoverWithin = 2 * time.Second
 
 // otherEngine starts a second engine on the data folder of one.
 func otherEngine(t *testing.T, first *enginetest.Engine, args ...string) *enginetest.Engine {
 	t.Helper()
-	e, err := enginetest.Start(t.Context(), enginetest.Options{Binaries: programs(t), Data: first.Data(), Args: args})
+	e, err := first.Beside(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,29 +34,29 @@ func otherEngine(t *testing.T, first *enginetest.Engine, args ...string) *engine
 // TestTakeover kills an engine in mid-text, in mid-tool and while a person is asked. Its run goes on under the other one,
 // on the worker that it has, and a subscriber of that one sees no gap.
 func TestTakeover(t *testing.T) {
-	const words = 60
+	const words = 40
 	cases := []struct {
 		name, harness, text string
 		seen                string // kind of event after which the engine is killed
 		count               int    // of them
 		want                func(t *testing.T, events []enginetest.Event)
 	}{
-		{"mid-text", scripted, enginetest.Script(enginetest.Count(words, 20*time.Millisecond)), enginetest.TextDelta, 10,
+		{"mid-text", scripted, enginetest.Script(enginetest.CountHeld(words, 20*time.Millisecond)), enginetest.TextDelta, 10,
 			func(t *testing.T, events []enginetest.Event) {
 				if got, want := enginetest.Text(events), enginetest.Counted(words); got != want {
 					t.Fatalf("text is %q, want %q", got, want)
 				}
 			}},
-		{"mid-tool", scripted, `[{"tool": {"name": "build", "id": "c1", "ms": 1500, "result": "built"}}, {"text": "done"}]`, enginetest.ToolStarted, 1,
+		{"mid-tool", scripted, enginetest.Script(enginetest.CallHeld("build", "c1", "built"), enginetest.Say("done")), enginetest.ToolStarted, 1,
 			func(t *testing.T, events []enginetest.Event) {
 				wantCallEnded(t, events, "c1", enginetest.ToolFinished)
 			}},
-		{"mid-text", deepagents, "[[slow 60 25]]", enginetest.TextDelta, 10,
+		{"mid-text", deepagents, slowTwice(30), enginetest.TextDelta, 10,
 			func(t *testing.T, events []enginetest.Event) {
 				// The call of the model was cut with the engine; the harness has asked anew, as a new message.
-				wantLastMessage(t, events, ticks(words))
+				wantLastMessage(t, events, ticks(30)+ticks(30))
 			}},
-		{"mid-tool", deepagents, `[[tool task {"description":"[[slow 60 25]]","subagent_type":"general-purpose"}]] [[then]] done`, enginetest.TextDelta, 10,
+		{"mid-tool", deepagents, `[[tool task {"description":"` + slowTwice(30) + `","subagent_type":"general-purpose"}]] [[then]] done`, enginetest.TextDelta, 10,
 			func(t *testing.T, events []enginetest.Event) {
 				wantCallEnded(t, events, enginetest.Find(events, enginetest.ToolStarted)[0].ToolCallID, enginetest.ToolFinished)
 			}},
@@ -66,6 +66,9 @@ func TestTakeover(t *testing.T) {
 			needHarness(t, tc.harness)
 			ctx := bounded(t)
 			first := ownEngine(t)
+			if tc.harness != scripted {
+				first = engineWithModel(t)
+			}
 			other := otherEngine(t, first)
 			c := clientOf(t, other)
 			agent := newAgent(ctx, t, c, tc.harness)
@@ -81,6 +84,7 @@ func TestTakeover(t *testing.T) {
 			if err != nil || completed {
 				t.Fatalf("ended before the engine could be killed: %v, %s", err, seen)
 			}
+			pace := other.Pace(ctx)
 			first.Kill()
 			killed := time.Now()
 			rest, completed, err := w.Until(ctx, func(events []enginetest.Event) bool { return len(enginetest.Find(events, enginetest.RunRecovered)) > 0 })
@@ -89,8 +93,11 @@ func TestTakeover(t *testing.T) {
 				t.Fatalf("%v, %s", err, rest)
 			}
 			t.Logf("the run went on %s after the kill", took)
-			if took > takeoverWithin {
-				t.Errorf("the run went on %s after the kill, want at most %s", took, takeoverWithin)
+			if err := pace.Within("the run went on", took, takeoverWithin); err != nil {
+				t.Error(err)
+			}
+			if tc.harness == scripted {
+				release(ctx, t, first, r.SessionID)
 			}
 			last, err := c.Follow(ctx, r.ID, enginetest.Last(rest).Sequence)
 			if err != nil {
@@ -160,7 +167,7 @@ func TestRequestsReachTheOwner(t *testing.T) {
 		r := start(ctx, t, a, agent.ID, conversation, hang)
 		return r, beforeKill(ctx, t, b, r.ID, 0, 1)
 	}
-	ended := func(r enginetest.Run, seen []enginetest.Event, reason string, since time.Time) {
+	ended := func(r enginetest.Run, seen []enginetest.Event, reason string, since time.Time, pace *enginetest.Pace) {
 		t.Helper()
 		rest, err := b.Follow(ctx, r.ID, enginetest.Last(seen).Sequence)
 		if err != nil {
@@ -169,34 +176,34 @@ func TestRequestsReachTheOwner(t *testing.T) {
 		if end := enginetest.Last(rest); end.Type != enginetest.RunCancelled || end.Reason != reason {
 			t.Fatalf("the run ended with %s, want it cancelled: %s", end, reason)
 		}
-		if took := time.Since(since); took > time.Second {
-			t.Errorf("%s was obeyed after %s, want at most a second", reason, took)
+		if err := pace.Within(reason+" was obeyed", time.Since(since), time.Second); err != nil {
+			t.Error(err)
 		}
 	}
 
 	r, seen := begun("cancelled")
-	asked := time.Now()
+	asked, pace := time.Now(), other.Pace(ctx)
 	if _, err := b.Cancel(ctx, r.ID); err != nil {
 		t.Fatal(err)
 	}
-	ended(r, seen, "client_request", asked)
+	ended(r, seen, "client_request", asked, pace)
 
 	r, seen = begun("cleared")
-	asked = time.Now()
+	asked, pace = time.Now(), other.Pace(ctx)
 	if _, err := b.Clear(ctx, r.SessionID); err != nil {
 		t.Fatal(err)
 	}
-	ended(r, seen, "session_cleared", asked)
+	ended(r, seen, "session_cleared", asked, pace)
 	_, events := complete(ctx, t, b, agent.ID, "cleared", enginetest.Script(enginetest.Recall()))
 	wantFinished(t, events)
 
 	r, seen = begun("superseded")
-	asked = time.Now()
+	asked, pace = time.Now(), other.Pace(ctx)
 	next, err := startIn(t, b, agent.ID, "superseded", "INTERRUPT", enginetest.Script(enginetest.Say("instead")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended(r, seen, "superseded", asked)
+	ended(r, seen, "superseded", asked, pace)
 	if events, err = a.Follow(ctx, next.ID, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -223,16 +230,8 @@ func TestSessionChangesReachTheOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer changes.Close()
-	// The subscription is known to be there when a change of its own engine comes.
-	probe := start(ctx, t, b, agent.ID, "probe", enginetest.Script(enginetest.Say("x")))
-	for found := ""; found != probe.SessionID; {
-		talk, err := changes.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = talk.ID
-	}
-	begin := time.Now()
+	untilSeen(ctx, t, b, agent.ID, changes)
+	begin, pace := time.Now(), other.Pace(ctx)
 	r := start(ctx, t, a, agent.ID, "talk", enginetest.Script(enginetest.Hang()))
 	for {
 		talk, err := changes.Next(ctx)
@@ -243,8 +242,8 @@ func TestSessionChangesReachTheOther(t *testing.T) {
 			break
 		}
 	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("the change was seen after %s: by the poll, not by a hint", took)
+	if err := pace.Within("by the poll and not by a hint, the change was seen", time.Since(begin), 2*time.Second); err != nil {
+		t.Error(err)
 	}
 	feed, err := b.WatchSession(ctx, r.SessionID, "")
 	if err != nil {
@@ -267,7 +266,7 @@ func TestSessionChangesReachTheOther(t *testing.T) {
 // TestStoppedEngine stops an engine for longer than its lease and lets it go on: the other one has taken its runs over,
 // the log has one whole text, and the engine that came back has cancelled nothing and serves on.
 func TestStoppedEngine(t *testing.T) {
-	const lease, words, talks = "1s", 200, 4
+	const lease, words, talks = "1s", 60, 4
 	ctx := bounded(t)
 	first := ownEngineWith(t, enginetest.Options{Args: []string{"--lease", lease}})
 	other := otherEngine(t, first, "--lease", lease)
@@ -276,7 +275,7 @@ func TestStoppedEngine(t *testing.T) {
 	var runs [talks]enginetest.Run
 	var seen [talks][]enginetest.Event
 	for i := range runs {
-		runs[i] = start(ctx, t, a, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+		runs[i] = start(ctx, t, a, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.CountHeld(words, 20*time.Millisecond)))
 	}
 	for i := range runs {
 		seen[i] = beforeKill(ctx, t, b, runs[i].ID, 0, 5)
@@ -285,12 +284,16 @@ func TestStoppedEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range runs {
-		seen[i] = append(seen[i], untilRecovered(ctx, t, b, runs[i].ID, enginetest.Last(seen[i]).Sequence)...)
+		// On a machine that stood still for a lease it may have happened before.
+		if len(enginetest.Find(seen[i], enginetest.RunRecovered)) == 0 {
+			seen[i] = append(seen[i], untilRecovered(ctx, t, b, runs[i].ID, enginetest.Last(seen[i]).Sequence)...)
+		}
 	}
 	if err := syscall.Kill(first.PID(), syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) { // see below
 		t.Fatal(err)
 	}
 	for i := range runs {
+		release(ctx, t, other, runs[i].SessionID)
 		rest, err := b.Follow(ctx, runs[i].ID, enginetest.Last(seen[i]).Sequence)
 		if err != nil {
 			t.Fatal(err)
@@ -339,7 +342,7 @@ func untilRecovered(ctx context.Context, t *testing.T, c *enginetest.Client, run
 
 // TestHandOver ends an engine with SIGTERM: the other takes its runs over at once, and none is cancelled or lost.
 func TestHandOver(t *testing.T) {
-	const words, talks = 150, 4
+	const words, talks = 60, 4
 	ctx := bounded(t)
 	first := ownEngine(t)
 	other := otherEngine(t, first)
@@ -347,7 +350,7 @@ func TestHandOver(t *testing.T) {
 	agent := newAgent(ctx, t, a, scripted)
 	var runs [talks]enginetest.Run
 	for i := range runs {
-		runs[i] = start(ctx, t, a, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.Count(words, 20*time.Millisecond)))
+		runs[i] = start(ctx, t, a, agent.ID, fmt.Sprintf("talk %d", i), enginetest.Script(enginetest.CountHeld(words, 20*time.Millisecond)))
 	}
 	for i := range runs {
 		beforeKill(ctx, t, b, runs[i].ID, 0, 5)
@@ -355,6 +358,8 @@ func TestHandOver(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- first.Stop() }()
 	for i := range runs {
+		untilRecovered(ctx, t, b, runs[i].ID, 0)
+		release(ctx, t, other, runs[i].SessionID)
 		events, err := b.Follow(ctx, runs[i].ID, 0)
 		if err != nil {
 			t.Fatal(err)

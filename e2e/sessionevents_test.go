@@ -190,7 +190,6 @@ func TestSessionChanged(t *testing.T) {
 	ctx := bounded(t)
 	engine := sharedEngine(t)
 	c, other := clientAs(t, engine, "watcher"), clientAs(t, engine, "bystander")
-	agent := newAgent(ctx, t, c, scripted)
 	w, err := c.WatchChanges(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -201,6 +200,10 @@ func TestSessionChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
+	mine, theirs := newAgent(ctx, t, c, scripted), newAgent(ctx, t, other, scripted)
+	untilSeen(ctx, t, c, mine.ID, w)
+	before := untilSeen(ctx, t, other, theirs.ID, foreign)
+	session := ""
 	await := func(status string) enginetest.Talk {
 		t.Helper()
 		for {
@@ -208,16 +211,17 @@ func TestSessionChanged(t *testing.T) {
 			if err != nil {
 				t.Fatalf("waiting for %s: %v", status, err)
 			}
-			if talk.Status == status {
+			if talk.Status == status && talk.ID == session {
 				return talk
 			}
 		}
 	}
 	// The first run waits for a person, so that each status lasts until it was seen.
 	text := enginetest.Script(enginetest.Ask("/changed.md"), enginetest.SayOften("word ", 10_000, 50*time.Millisecond))
-	r := start(ctx, t, c, agent.ID, "talk", text)
+	r := start(ctx, t, c, mine.ID, "talk", text)
+	session = r.SessionID
 	talk := await(enginetest.SessionInterrupted)
-	if talk.ID != r.SessionID || talk.Pending == nil || talk.Pending.RunID != r.ID || talk.ActiveRunID != "" {
+	if talk.Pending == nil || talk.Pending.RunID != r.ID || talk.ActiveRunID != "" {
 		t.Fatalf("the session came as %+v, want it with its question", talk)
 	}
 	next, err := c.Resume(ctx, *talk.Pending, verdict(*talk.Pending, approve))
@@ -227,7 +231,7 @@ func TestSessionChanged(t *testing.T) {
 	if talk = await(enginetest.SessionRunning); talk.ActiveRunID != next.ID || talk.Pending != nil {
 		t.Fatalf("the session came as %+v, want run %s at work", talk, next.ID)
 	}
-	queued, err := startIn(t, c, agent.ID, "talk", "ENQUEUE", "hello")
+	queued, err := startIn(t, c, mine.ID, "talk", "ENQUEUE", "hello")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,10 +251,35 @@ func TestSessionChanged(t *testing.T) {
 	}
 
 	// A change of the bystander's own is the first that it sees.
-	theirs := newAgent(ctx, t, other, scripted)
 	own, _ := complete(ctx, t, other, theirs.ID, "", "hello")
 	seen, err := foreign.Next(ctx)
+	for err == nil && seen.ID == before {
+		seen, err = foreign.Next(ctx)
+	}
 	if err != nil || seen.ID != own.SessionID {
 		t.Fatalf("somebody else's watch shows %+v (%v), want nothing but its own session %s", seen, err, own.SessionID)
+	}
+}
+
+// untilSeen changes a conversation of the caller until a change is seen, and returns the conversation: from then on the
+// subscription is known to be there. What happens before it is made may be missed.
+func untilSeen(ctx context.Context, t *testing.T, c *enginetest.Client, agentID string, w enginetest.ChangeWatch) string {
+	t.Helper()
+	const patience = 2 * time.Second // before it is changed once more
+	for {
+		r, _ := complete(ctx, t, c, agentID, "probe", "hello")
+		short, cancel := context.WithTimeout(ctx, patience)
+		talk, err := w.Next(short)
+		for err == nil && talk.ID != r.SessionID {
+			talk, err = w.Next(short)
+		}
+		late := short.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			return r.SessionID
+		case !late || ctx.Err() != nil:
+			t.Fatal(err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +31,9 @@ type terminal struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	pty    *os.File
-	exited chan struct{}
+	before unix.Termios  // the settings of the terminal in which the program was started
+	exited chan struct{} // closed when the program has ended
+	read   chan struct{} // closed when everything has been read
 
 	mu    sync.Mutex
 	raw   []byte // everything that was written
@@ -42,19 +45,28 @@ type terminal struct {
 func openTerminal(t *testing.T, e *enginetest.Engine, args []string, env ...string) *terminal {
 	t.Helper()
 	cmd := e.Command(t.Context(), args, append([]string{"TERM=xterm-256color"}, env...)...)
-	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 3000})
+	f, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &terminal{t: t, cmd: cmd, pty: f, exited: make(chan struct{}), moved: make(chan struct{})}
-	read := make(chan struct{})
-	go func() { defer close(read); s.read() }()
+	defer tty.Close() // the program has its own
+	before, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err = errors.Join(err, pty.Setsize(f, &pty.Winsize{Rows: 50, Cols: 3000})); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &terminal{t: t, cmd: cmd, pty: f, before: *before, exited: make(chan struct{}), read: make(chan struct{}), moved: make(chan struct{})}
+	go func() { defer close(s.read); s.listen() }()
 	go func() { _ = cmd.Wait(); close(s.exited) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-s.exited
 		_ = f.Close()
-		<-read
+		<-s.read
 		if t.Failed() {
 			t.Logf("screen:\n%s", s.text())
 		}
@@ -62,7 +74,8 @@ func openTerminal(t *testing.T, e *enginetest.Engine, args []string, env ...stri
 	return s
 }
 
-func (s *terminal) read() {
+// listen reads until nobody has the terminal open any more, which is when the program has ended and all of its words were read.
+func (s *terminal) listen() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := s.pty.Read(buf)
@@ -94,7 +107,7 @@ func (s *terminal) plain() string {
 // expect waits until the text appears behind what was expected before, and returns what stands between.
 func (s *terminal) expect(want string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), caseTimeout/3)
+	ctx, cancel := context.WithTimeout(s.t.Context(), caseTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()
@@ -107,8 +120,8 @@ func (s *terminal) expect(want string) string {
 		}
 		select {
 		case <-moved:
-		case <-s.exited:
-			if s.settled(text) {
+		case <-s.read:
+			if s.text() == text {
 				s.t.Fatalf("the program ended before %q", want)
 			}
 		case <-ctx.Done():
@@ -116,15 +129,6 @@ func (s *terminal) expect(want string) string {
 		}
 	}
 }
-
-// settled reports whether nothing was written since the text was read, after the program's end.
-func (s *terminal) settled(text string) bool {
-	time.Sleep(readTime)
-	return s.text() == text
-}
-
-// readTime is how long the last words of a program that has ended take through the terminal.
-const readTime = 100 * time.Millisecond
 
 // modes are the terminal's settings.
 func (s *terminal) modes() unix.Termios {
@@ -169,7 +173,7 @@ func (s *terminal) code() int {
 	select {
 	case <-s.exited:
 		return s.cmd.ProcessState.ExitCode()
-	case <-time.After(caseTimeout / 3):
+	case <-time.After(caseTimeout):
 		s.t.Fatal("the program did not end")
 		return -1
 	}

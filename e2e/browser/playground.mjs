@@ -6,7 +6,8 @@
 // when both answers were shown, and says what was missing otherwise.
 import { chromium } from 'playwright-core';
 
-const stepTimeout = 30_000;
+const stepTimeout = 120_000; // a slow machine takes its time; what does not work never comes
+const pasteTimeout = 15_000; // before it is pasted again
 const [url, runId, screenshot] = process.argv.slice(2);
 if (!screenshot) {
   console.error('usage: node playground.mjs URL RUN_ID SCREENSHOT');
@@ -16,6 +17,7 @@ if (!screenshot) {
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-dev-shm-usage'],
+  timeout: stepTimeout,
 });
 const complaints = [];
 try {
@@ -58,20 +60,26 @@ console.log('playground: query and subscription answered');
 // execute puts a document into the editor, runs it and waits until the answer shows what it must.
 async function execute(page, name, document, answer) {
   const editor = page.locator('.graphiql-query-editor .monaco-editor').first();
-  await editor.click();
-  await page.keyboard.press('ControlOrMeta+A');
-  await page.keyboard.press('Delete');
-  // Pasting goes in as it is; typing would have the editor close each bracket by itself.
-  await page.evaluate((text) => {
-    const data = new DataTransfer();
-    data.setData('text/plain', text);
-    window.document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
-  }, document);
-  // The editor reads what was pasted a moment later; then the tab has the operation's name.
-  await page.locator('.graphiql-tab', { hasText: name }).waitFor();
+  const deadline = Date.now() + 2 * stepTimeout;
+  for (let pasted = false; !pasted; ) {
+    await editor.click();
+    await page.keyboard.press('ControlOrMeta+A');
+    await page.keyboard.press('Delete');
+    // Pasting goes in as it is; typing would have the editor close each bracket by itself.
+    await page.evaluate((text) => {
+      const data = new DataTransfer();
+      data.setData('text/plain', text);
+      window.document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+    }, document);
+    // The editor reads what was pasted a moment later; then the tab has the operation's name. An editor that was not ready
+    // yet takes nothing.
+    pasted = await page.locator('.graphiql-tab', { hasText: name }).waitFor({ timeout: pasteTimeout }).then(() => true, (late) => {
+      if (Date.now() > deadline) throw late;
+      return false;
+    });
+  }
   await page.locator('.graphiql-execute-button').click();
   const shown = page.locator('.graphiql-response .view-lines');
-  const deadline = Date.now() + stepTimeout;
   let text = '';
   while (Date.now() < deadline) {
     text = ((await shown.textContent().catch(() => '')) ?? '').replaceAll('\u00a0', ' ');

@@ -10,7 +10,7 @@ import (
 // Cutting says how a subscriber loses its connection.
 type Cutting struct {
 	Times int // how often at most
-	After int // events that it reads on each connection before
+	After int // events that it takes on each connection before, of however many have come
 	// Away, where set, is waited for between a cut and the reconnect: the time for which the subscriber is gone.
 	Away func(ctx context.Context, through int64) error
 }
@@ -30,15 +30,19 @@ func (c *Client) FollowCut(ctx context.Context, runID string, how Cutting) (even
 			return append(events, rest...), cuts, err
 		}
 		part, completed, err := w.Until(ctx, func(part []Event) bool { return len(part) >= how.After })
+		early := len(part) > how.After // the rest is lost with the connection, and has to come again
+		if early && err == nil {
+			part = part[:how.After]
+		}
 		events = append(events, part...)
-		if err != nil || completed || Last(part).Terminal() {
+		if err != nil || !early && (completed || Last(part).Terminal()) {
 			if err == nil && !completed {
 				_, err = w.Rest(ctx)
 			}
 			w.Close()
 			return events, cuts, err
 		}
-		after = w.Through()
+		after = Last(part).Sequence
 		w.Cut()
 		cuts = append(cuts, after)
 		if how.Away != nil {

@@ -16,8 +16,8 @@ import (
 
 // Times that the package waits at most.
 const (
-	startTimeout = 60 * time.Second // for an engine to be ready
-	stopTimeout  = 40 * time.Second // for an engine to end after SIGTERM
+	startTimeout = 3 * time.Minute // for an engine to be ready
+	stopTimeout  = 2 * time.Minute // for an engine to end after SIGTERM
 	readyPause   = 20 * time.Millisecond
 )
 
@@ -67,6 +67,13 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// Beside starts another engine on the same data folder, with the same environment and these further arguments.
+func (e *Engine) Beside(ctx context.Context, args ...string) (*Engine, error) {
+	o := e.opts
+	o.Args = args
+	return Start(ctx, o)
 }
 
 // Restart starts the engine again on the same data folder. The one before must have ended.

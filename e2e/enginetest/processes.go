@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // cleanupTimeout bounds the killing of what an engine left.
-const cleanupTimeout = 20 * time.Second
+const cleanupTimeout = 2 * time.Minute
 
 // Workers lists the worker processes that serve this engine's data folder, whoever their parent is now.
 func (e *Engine) Workers() ([]procfs.Process, error) {
@@ -50,13 +51,15 @@ func (e *Engine) pickByName(all []procfs.Process, name string) []procfs.Process 
 		return nil
 	}
 	var out []procfs.Process
+	found := map[int]bool{}
 	for _, p := range all {
 		if args := commandLine(p.PID); !p.Zombie() && len(args) > 0 &&
 			filepath.Base(string(args[0])) == name && mentions(args[1:], data) {
-			out = append(out, p)
+			out, found[p.PID] = append(out, p), true
 		}
 	}
-	return out
+	// Between its start and its program a process looks like its parent.
+	return slices.DeleteFunc(out, func(p procfs.Process) bool { return found[p.PPID] })
 }
 
 func (e *Engine) pickFamily(all []procfs.Process) []procfs.Process {

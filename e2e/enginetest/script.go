@@ -30,6 +30,19 @@ func SayOften(word string, n int, pause time.Duration) Step {
 // Count is one message that counts to n, a delta each, each after a pause; Counted is its text.
 func Count(n int, pause time.Duration) Step { return paced(Counted(n), pause) }
 
+// CountHeld is Count whose last word waits until Engine.Release: on a machine of any speed the turn is at work until then.
+func CountHeld(n int, pause time.Duration) Step {
+	return Step{"text": map[string]any{"value": Counted(n), "every_ms": pause.Milliseconds(), "until": gate}}
+}
+
+// CallHeld is Call that returns after Engine.Release.
+func CallHeld(name, id, result string) Step {
+	return Step{"tool": map[string]any{"name": name, "id": id, "until": gate, "result": result}}
+}
+
+// gate is the file in the workspace that what is held waits for.
+const gate = "go"
+
 // Counted is the text of Count.
 func Counted(n int) string {
 	var b strings.Builder

@@ -231,7 +231,7 @@ test("an interrupt is resumed by another process, once", async (t) => {
   assert.deepEqual(runs, ["left"], "what had run does not run again");
 });
 
-test("SIGKILL at any time loses nothing that was acknowledged", { timeout: 120_000 }, async (t) => {
+test("SIGKILL at any time loses nothing that was acknowledged", { timeout: 900_000 }, async (t) => {
   const root = await scratch(t);
   const writer = fileURLToPath(new URL("../testing/checkpoint-writer.mjs", import.meta.url));
   let next = 0;

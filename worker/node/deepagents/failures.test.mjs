@@ -51,11 +51,11 @@ for (const provider of PROVIDERS) {
   });
 
   test(`${provider}: Retry-After is kept, in seconds or as a date, within an hour`, async (t) => {
-    const inTenSeconds = new Date(Date.now() + 10_000).toUTCString();
+    const inHalfAnHour = new Date(Date.now() + 1_800_000).toUTCString(); // however long the machine takes until it is read
     const cases = [
       ["7", (ms) => ms === 7_000],
       ["999999", (ms) => ms === 3_600_000],
-      [inTenSeconds, (ms) => ms > 5_000 && ms <= 10_000],
+      [inHalfAnHour, (ms) => ms > 600_000 && ms <= 1_800_000],
       ["soon", (ms) => ms === undefined],
     ];
     for (const [header, fits] of cases) {

@@ -1,0 +1,78 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Patience of a promise in time on a machine that is slow, busy or stopped for a moment: as many times as this of the
+// slowest small act that was done meanwhile may be added to it.
+const paceFactor = 20
+
+// pacePause is the time between two small acts. What wakes late from it is counted, too.
+const pacePause = 10 * time.Millisecond
+
+// Pace measures what the machine makes of small acts while something is waited for: a query of an engine, and a write that
+// is synced to the disk of its data folder. A promise in seconds can be held against that, on any machine.
+type Pace struct {
+	stop context.CancelFunc
+	done chan struct{}
+	slow time.Duration // valid after done
+	err  error
+}
+
+// Pace begins to measure at this engine, which has to stay. Within ends it.
+func (e *Engine) Pace(ctx context.Context) *Pace {
+	ctx, stop := context.WithCancel(ctx)
+	p := &Pace{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		c := e.Client()
+		defer c.Close()
+		for first := true; first || ctx.Err() == nil; first = false {
+			began := time.Now()
+			if err := p.act(context.WithoutCancel(ctx), c, e.Data()); err != nil {
+				p.err = err
+				return
+			}
+			select {
+			case <-time.After(pacePause):
+			case <-ctx.Done():
+			}
+			p.slow = max(p.slow, time.Since(began))
+		}
+	}()
+	return p
+}
+
+func (p *Pace) act(ctx context.Context, c *Client, folder string) error {
+	if err := c.Do(ctx, `{ viewer { subject } }`, nil, nil); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(folder, "pace-")
+	if err != nil {
+		return fmt.Errorf("failed to make a file: %w", err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.WriteString("pace"); err != nil {
+		return fmt.Errorf("failed to write a file: %w", err)
+	}
+	return f.Sync()
+}
+
+// Within ends the measurement, and fails where something took longer than promised, with what the machine's own slowness
+// in that time excuses.
+func (p *Pace) Within(what string, took, promised time.Duration) error {
+	p.stop()
+	<-p.done
+	if p.err != nil {
+		return fmt.Errorf("failed to measure the machine's pace: %w", p.err)
+	}
+	if most := promised + paceFactor*p.slow; took > most {
+		return fmt.Errorf("%s after %s, want %s, or on a machine whose small acts take up to %s at most %s", what, took, promised, p.slow, most)
+	}
+	return nil
+}
