@@ -274,6 +274,9 @@ var errUnshown = errors.New("resolvers: a state is shown by its feed only")
 
 type shownKey struct{}
 
+// isShown reports whether a subscription is executed for its feed.
+func isShown(ctx context.Context) bool { return ctx.Value(shownKey{}) != nil }
+
 // shown gives the value that execute was called with to the executor.
 func shown[T any](ctx context.Context) (<-chan T, error) {
 	v, ok := ctx.Value(shownKey{}).(T)

@@ -42,6 +42,11 @@ type sse struct {
 // open asks for an event stream.
 func (w *world) open(subject, method, path string, header http.Header, body string) *sse {
 	w.t.Helper()
+	return w.openWith(w.http.Client(), subject, method, path, header, body)
+}
+
+func (w *world) openWith(client *http.Client, subject, method, path string, header http.Header, body string) *sse {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	req, err := http.NewRequestWithContext(ctx, method, w.http.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -54,7 +59,7 @@ func (w *world) open(subject, method, path string, header http.Header, body stri
 	if subject != "" {
 		req.Header.Set("Authorization", "Bearer "+w.token(subject))
 	}
-	resp, err := w.http.Client().Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -371,7 +376,7 @@ func TestRunEventsOverPlainHTTPWait(t *testing.T) {
 
 // Whoever loses the permission learns it on the stream.
 func TestRunEventsOverPlainHTTPEndWithThePermission(t *testing.T) {
-	w := newWorld(t, option{maxAge: 300 * time.Millisecond})
+	w := newWorld(t, option{maxAge: shortAge})
 	l := w.log("alice", w.agent("alice", "helper"))
 	l.append(started())
 	s := w.open("alice", http.MethodGet, "/v1/runs/"+l.id+"/events", nil, "")

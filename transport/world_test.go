@@ -96,6 +96,7 @@ func (capabilities) Mint(harness.Binding, string, time.Time) (string, error) {
 type world struct {
 	t        *testing.T
 	ctx      context.Context
+	cancel   context.CancelFunc
 	spy      *spy
 	client   *openfga.Client
 	server   *openfga.Embedded
@@ -107,6 +108,8 @@ type world struct {
 	runs     *run.Coordinator
 	readyErr error
 	dir      string // everything that is stored
+	changes  *session.Changes
+	gate     *gate // of what the server writes
 }
 
 // option changes how a world is made.
@@ -117,10 +120,13 @@ type option struct {
 	origins []string
 }
 
+// patience bounds what a test waits for; nothing takes as long unless it is broken.
+const patience = time.Minute
+
 func newWorld(t *testing.T, o option) *world {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	dir := t.TempDir()
 	must := func(err error) {
@@ -129,7 +135,7 @@ func newWorld(t *testing.T, o option) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{t: t, ctx: ctx, dir: dir}
+	w := &world{t: t, ctx: ctx, cancel: cancel, dir: dir}
 	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(dir, "engine.sqlite"), Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = store.Close() })
@@ -137,7 +143,7 @@ func newWorld(t *testing.T, o option) *world {
 	w.server, err = openfga.StartEmbedded(ctx, openfga.EmbeddedOptions{Path: filepath.Join(dir, "authz.db"), Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = w.server.Close(context.Background()) })
-	w.client, err = openfga.NewClient(ctx, openfga.ClientOptions{Endpoint: w.server.Endpoint(), Token: w.server.Token(), Timeout: 10 * time.Second, Logger: quiet})
+	w.client, err = openfga.NewClient(ctx, openfga.ClientOptions{Endpoint: w.server.Endpoint(), Token: w.server.Token(), Timeout: patience, Logger: quiet})
 	must(err)
 	t.Cleanup(w.client.Close)
 	must(w.client.Apply(ctx, authz.Platform(), authz.PlatformTuples([]string{"ada"}, []string{"alice", "bob", "rita"}, false)))
@@ -153,14 +159,14 @@ func newWorld(t *testing.T, o option) *world {
 	blobs, err := files.Open(ctx, files.Options{Folder: filepath.Join(dir, "blobs"), Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = blobs.Close() })
-	changes := session.NewChanges(session.ChangesOptions{Sessions: w.spy, Poll: time.Hour, Logger: quiet})
-	t.Cleanup(changes.Close)
+	w.changes = session.NewChanges(session.ChangesOptions{Sessions: w.spy, Poll: time.Hour, Logger: quiet})
+	t.Cleanup(w.changes.Close)
 	w.runs = run.New(run.Options{
 		Runs: w.spy, Sessions: w.spy, Events: w.spy, Publish: w.hub.Publish, Agents: w.agents, Harnesses: cat, Workers: &host{turns: map[string]*turn{}},
-		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Changed: changes.Publish, Blobs: blobs, Log: quiet,
+		Capabilities: capabilities{}, Authz: w.client, Secret: make([]byte, 32), Boot: id.New(id.Boot), Changed: w.changes.Publish, Blobs: blobs, Log: quiet,
 	})
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := w.runs.Drain(ctx); err != nil {
 			t.Errorf("drain: %v", err)
@@ -169,8 +175,8 @@ func newWorld(t *testing.T, o option) *world {
 	attachments, err := file.NewService(file.Options{Files: w.spy, Blobs: blobs})
 	must(err)
 	api, err := resolvers.New(resolvers.Options{
-		LogEpoch: epoch, Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: changes, Files: attachments,
-		Feed:   run.NewSessionFeed(run.SessionFeedOptions{Runs: w.spy, Sessions: w.spy, Hub: w.hub, Changes: changes}),
+		LogEpoch: epoch, Guard: guard, Agents: w.agents, Catalog: cat, Sessions: w.spy, Runs: w.spy, Control: w.runs, Events: w.spy, Hub: w.hub, Changes: w.changes, Files: attachments,
+		Feed:   run.NewSessionFeed(run.SessionFeedOptions{Runs: w.spy, Sessions: w.spy, Hub: w.hub, Changes: w.changes}),
 		Limits: o.api, Logger: quiet,
 	})
 	must(err)
@@ -186,6 +192,9 @@ func newWorld(t *testing.T, o option) *world {
 	must(err)
 	w.http = httptest.NewUnstartedServer(nil)
 	w.http.Config = w.edge.HTTP("")
+	w.gate = &gate{shut: map[string]bool{}}
+	w.gate.changed.L = &w.gate.mu
+	w.http.Listener = gated{w.http.Listener, w.gate}
 	w.http.Start()
 	t.Cleanup(func() {
 		w.edge.Drain()
