@@ -282,7 +282,7 @@ func TestSessionsAreToldAsTheyChange(t *testing.T) {
 
 // Whoever is put off the platform, or loses a session, is not told any more.
 func TestStreamsOfConversationsEndWithThePermission(t *testing.T) {
-	w := newWorld(t, option{maxAge: 200 * time.Millisecond})
+	w := newWorld(t, option{maxAge: shortAge})
 	l := w.log("alice", w.agent("alice", "helper"))
 	l.append(started())
 	feed := w.feed("alice", l.session, nil)
