@@ -21,7 +21,7 @@ const (
 	maxBodyBytes     = 64 << 20 // a request body
 	maxKeptBodyBytes = 1 << 20  // of a body that Requests returns
 	maxKeptRequests  = 1000     // the newest are kept
-	maxKeptCuts      = 1000     // then all are forgotten
+	maxKeptAttempts  = 1000     // then all are forgotten
 )
 
 // Options configure a Server. The zero value is usable.
@@ -43,7 +43,7 @@ type Server struct {
 	mu   sync.Mutex
 	seq  int64
 	kept []Request
-	cuts map[[32]byte]int // replies that were cut or hung, by what they answer
+	attempts map[[32]byte]int // replies that may be cut or hang, by what they answer
 }
 
 // Request is what the endpoint saw of one request.
@@ -121,16 +121,16 @@ func (s *Server) record(r *http.Request, body []byte, c conversation) int64 {
 	return s.seq
 }
 
-// cutAgain reports whether a reply is still to be cut, or to hang: the first n that answer the same are.
-func (s *Server) cutAgain(c conversation, n int) bool {
+// attempt counts the replies to the same, as they begin, from 1.
+func (s *Server) attempt(c conversation) int {
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %d", c.users, c.round))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cuts == nil || len(s.cuts) >= maxKeptCuts {
-		s.cuts = map[[32]byte]int{}
+	if s.attempts == nil || len(s.attempts) >= maxKeptAttempts {
+		s.attempts = map[[32]byte]int{}
 	}
-	s.cuts[key]++
-	return s.cuts[key] <= n
+	s.attempts[key]++
+	return s.attempts[key]
 }
 
 // idOf is what the ids of an answer are made of.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,7 +42,7 @@ type player struct {
 	out   answer
 	conv  conversation
 
-	cutAgain func(c conversation, n int) bool
+	attempt int // of replies to the same, where some of them are cut or hang
 
 	words int // output tokens
 	spoke bool
@@ -64,7 +65,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c conversation, o
 			return
 		}
 	}
-	p := &player{ctx: r.Context(), delay: s.opts.DeltaDelay, out: out, conv: c, cutAgain: s.cutAgain, why: stopEnd}
+	p := &player{ctx: r.Context(), delay: s.opts.DeltaDelay, out: out, conv: c, why: stopEnd}
+	if slices.ContainsFunc(steps, func(st step) bool { return (st.do == doCut || st.do == doHang) && st.n > 0 }) {
+		p.attempt = s.attempt(c)
+	}
 	if steps == nil {
 		p.sayAll(defaultReply(c))
 	}
@@ -147,13 +151,13 @@ func (p *player) step(st step) bool {
 		p.out.fault()
 		return false
 	case doHang:
-		if st.n > 0 && !p.cutAgain(p.conv, st.n) {
+		if st.n > 0 && p.attempt > st.n {
 			return true
 		}
 		<-p.ctx.Done()
 		return false
 	case doCut:
-		if st.n > 0 && !p.cutAgain(p.conv, st.n) {
+		if st.n > 0 && p.attempt > st.n {
 			return true
 		}
 		p.out.cut()
