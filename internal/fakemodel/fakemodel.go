@@ -40,9 +40,9 @@ type Server struct {
 	mux  *http.ServeMux
 	life string // that no other Server has: a conversation must not meet the id of a call twice
 
-	mu   sync.Mutex
-	seq  int64
-	kept []Request
+	mu       sync.Mutex
+	seq      int64
+	kept     []Request
 	attempts map[[32]byte]int // replies that may be cut or hang, by what they answer
 }
 
