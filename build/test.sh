@@ -17,12 +17,12 @@ fi
 
 said="$(mktemp)"
 trap 'rm -f "$said"' EXIT
-CGO_ENABLED=0 HARNESS_BIN="$PWD/bin" go test -timeout 30m ./e2e/... >"$said" 2>&1 &
+CGO_ENABLED=0 HARNESS_BIN="$PWD/bin" go test -timeout 90m ./e2e/... >"$said" 2>&1 &
 beside=$!
 
 failed=()
 # shellcheck disable=SC2086 # one word a package
-go test "${race[@]}" -timeout 30m $units || failed+=("units")
+go test "${race[@]}" -timeout 60m $units || failed+=("units")
 echo "test: units after ${SECONDS}s"
 wait "$beside" || failed+=("e2e")
 cat "$said"

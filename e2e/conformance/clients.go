@@ -20,7 +20,7 @@ import (
 
 // How a client is treated.
 const (
-	clientTimeout = 60 * time.Second
+	clientTimeout = 10 * time.Minute
 	cutsPerClient = 2
 	eventsBetween = 12 // events that it prints on a connection before the next cut
 	spoken        = 200
@@ -64,12 +64,12 @@ func tryClients(ctx context.Context, s *stage) error {
 	return errors.Join(tryCuts(ctx, s, short, gorilla), tryExpiry(ctx, s, long, gorilla))
 }
 
-// talker saves an agent that says so many words, slowly.
+// talker saves an agent that says so many words, slowly, and the last one when it is told to.
 func (s *stage) talker(ctx context.Context, slug string, words int) (enginetest.Agent, error) {
 	options, err := json.Marshal(map[string]any{"steps": []enginetest.Step{
 		enginetest.Reason("Somebody wants to see a stream."),
 		enginetest.Call("look", `{"at":"the river"}`, "it flows"),
-		enginetest.Count(words, everyMs*time.Millisecond),
+		enginetest.CountHeld(words, everyMs*time.Millisecond), // however long the slowest program takes to begin, the run is at work
 	}})
 	if err != nil {
 		return enginetest.Agent{}, err
@@ -118,6 +118,7 @@ func tryCuts(ctx context.Context, s *stage, agent enginetest.Agent, gorilla stri
 		}
 	}
 	moveErr := s.replaceEngine(ctx, trials)
+	moveErr = errors.Join(moveErr, s.engine.Release(ctx, ""))
 	all.Wait()
 	failed := 0
 	for _, t := range trials {

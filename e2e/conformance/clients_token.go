@@ -68,8 +68,8 @@ func runWithToken(ctx context.Context, s *stage, programs []clientProgram, agent
 	return trials, nil
 }
 
-// tokenLives are how long tokens are good that expire under way: shorter than a run of the long talker.
-var tokenLives = []time.Duration{8 * time.Second, 30 * time.Second}
+// tokenLives are how long tokens are good that expire under way: a run goes on until it is told to end, which it is not.
+var tokenLives = []time.Duration{8 * time.Second, 30 * time.Second, 2 * time.Minute}
 
 // errNotEnded: a program went on behind the end of its token.
 var errNotEnded = errors.New("it did not end with its token")

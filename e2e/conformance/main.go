@@ -17,7 +17,7 @@ import (
 )
 
 // wholeTimeout bounds everything.
-const wholeTimeout = 5 * time.Minute
+const wholeTimeout = 30 * time.Minute
 
 func main() {
 	bin := flag.String("bin", "bin", "folder of the built programs")

@@ -19,8 +19,8 @@ import (
 // protocol is the subprotocol that is spoken.
 const protocol = "graphql-transport-ws"
 
-// patience bounds the wait for what comes at once.
-const patience = 15 * time.Second
+// patience bounds the wait for what comes at once: a slow machine takes its time, and what is missing never comes.
+const patience = 90 * time.Second
 
 // row is one row of the table: a situation, what the engine must answer, and how it is brought about. The probe returns
 // what was seen, and an error where that is not what must be.
@@ -139,7 +139,7 @@ func (w wire) subscribe(id, query string) error {
 	return w.say(fmt.Sprintf(`{"id":%q,"type":"subscribe","payload":{"query":%s}}`, id, q))
 }
 
-// hear reads the next message that is no ping.
+// hear reads the next message that is no ping, and answers those: the engine takes who does not for dead.
 func (w wire) hear(within time.Duration) (frame, error) {
 	if err := w.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return frame{}, err
@@ -147,6 +147,9 @@ func (w wire) hear(within time.Duration) (frame, error) {
 	for {
 		var f frame
 		if err := w.ReadJSON(&f); err != nil || f.Type != "ping" {
+			return f, err
+		}
+		if err := w.say(`{"type":"pong"}`); err != nil {
 			return f, err
 		}
 	}

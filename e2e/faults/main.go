@@ -77,7 +77,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.show, "plan", false, "print the plan and cause nothing")
 	f.BoolVar(&o.keep, "keep", false, "keep the folder of a clean run, too")
 	f.BoolVar(&o.verify, "verify", true, "ask the engine's own `admin verify`, too")
-	f.DurationVar(&o.limit, "limit", 0, "give up after so long; 0: a minute and three seconds a point")
+	f.DurationVar(&o.limit, "limit", 0, "give up after so long; 0: ten minutes and ten seconds a point")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -97,7 +97,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.plan.Seed = rand.Uint64N(1_000_000)
 	}
 	if o.limit == 0 {
-		o.limit = 2*time.Minute + time.Duration(o.plan.Points)*3*time.Second
+		o.limit = 10*time.Minute + time.Duration(o.plan.Points)*10*time.Second
 	}
 	return o, nil
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // termWithin is how long an engine may take to hand over.
-const termWithin = 40 * time.Second
+const termWithin = 2 * time.Minute
 
 // play carries the points out, one after the other, and waits for what they began to be over.
 func (r *Rig) play(ctx context.Context) {

@@ -28,8 +28,8 @@ const (
 // Times of the rig.
 const (
 	progressEvery = 3 * time.Second
-	meetWithin    = 15 * time.Second // for what a fault meets to be there
-	settleWithin  = 90 * time.Second // for everything to come to rest behind the last point
+	meetWithin    = time.Minute     // for what a fault meets to be there
+	settleWithin  = 5 * time.Minute // for everything to come to rest behind the last point
 )
 
 // Options of Run.

@@ -24,7 +24,7 @@ const (
 // Times of a client.
 const (
 	retryPause = 60 * time.Millisecond
-	callLimit  = 20 * time.Second // of one request
+	callLimit  = 30 * time.Second // of one request
 	waitLook   = 700 * time.Millisecond
 	chainMost  = 4 // decisions in a row
 )
