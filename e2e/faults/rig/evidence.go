@@ -35,7 +35,7 @@ type evidence struct {
 // read reads the store's file beside whoever has it open.
 func (r *Rig) read(ctx context.Context) (evidence, error) {
 	out := evidence{chunks: map[string][]event.Chunk{}}
-	dsn := url.URL{Scheme: "file", Path: filepath.Join(r.data, fileStore), RawQuery: "mode=ro&_pragma=busy_timeout(10000)"}
+	dsn := url.URL{Scheme: "file", Path: filepath.Join(r.data, fileStore), RawQuery: "mode=ro&_pragma=busy_timeout(60000)"}
 	db, err := sql.Open("sqlite", dsn.String())
 	if err != nil {
 		return out, fmt.Errorf("failed to open the store: %w", err)

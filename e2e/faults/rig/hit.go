@@ -164,7 +164,7 @@ func (r *Rig) onEngine(ctx context.Context, p plan.Point, f func(x *replica, e *
 func (r *Rig) awaitTerm(ctx context.Context, x *replica, e *enginetest.Engine) {
 	select {
 	case <-e.Exited():
-		if code := e.ExitCode(); code != 0 && !storeFailed(e) { // which is another fault's doing
+		if code := e.ExitCode(); code != 0 && !storeFailed(e) && !r.endedByAnother(ctx, x, e) { // which is another fault's doing
 			r.note(judge.Other, "", "engine of replica %d ended with code %d after SIGTERM: %s", x.n, code, lastLine(e.Log()))
 		}
 	case <-ctx.Done():

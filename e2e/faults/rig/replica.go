@@ -26,6 +26,7 @@ const (
 	lookPause  = 10 * time.Millisecond
 	workMoment = 250 * time.Millisecond // of an engine that is up, before it meets another fault
 	idleStore  = 200 * time.Millisecond // without a transaction, before one is caused
+	tellWithin = 20 * time.Second       // for an engine to tell what it did
 )
 
 // replica is one place at which an engine serves, life after life, behind an address that stays.
@@ -138,7 +139,7 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 		}
 		p.proxy.serve("")
 		p.mu.Unlock()
-		if excuse == "" && p.rig.endedByAnother(p, e.PID()) {
+		if excuse == "" && p.rig.endedByAnother(ctx, p, e) {
 			excuse = "stopped in a commit, ended by another engine"
 		}
 		p.rig.journal.write("engine down", excuse, p.n, e.PID())
@@ -167,19 +168,26 @@ func (p *replica) supervise(ctx context.Context, e *enginetest.Engine) {
 	}
 }
 
-// endedByAnother says whether another engine tells that it ended this one: it had stopped while everybody waited for its
-// commit (docs/storage.md).
-func (r *Rig) endedByAnother(than *replica, pid int) bool {
-	for _, p := range r.replicas {
-		if p == than {
-			continue
+// endedByAnother says whether another engine tells that it ended this one, which is gone: it had stopped while everybody waited
+// for its commit (docs/storage.md). The other tells so behind its deed.
+func (r *Rig) endedByAnother(ctx context.Context, than *replica, e *enginetest.Engine) bool {
+	if e.ExitCode() >= 0 { // by itself
+		return false
+	}
+	for deadline := time.Now().Add(tellWithin); ; {
+		for _, p := range r.replicas {
+			if p == than {
+				continue
+			}
+			raw, err := os.ReadFile(p.log.Name())
+			if err == nil && endedAnother(string(raw), e.PID()) {
+				return true
+			}
 		}
-		raw, err := os.ReadFile(p.log.Name())
-		if err == nil && endedAnother(string(raw), pid) {
-			return true
+		if time.Now().After(deadline) || !pause(ctx, lookPause*5) {
+			return false
 		}
 	}
-	return false
 }
 
 func endedAnother(log string, pid int) bool {

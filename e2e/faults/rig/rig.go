@@ -79,7 +79,9 @@ type Rig struct {
 	mu    sync.Mutex
 	harms map[string][]time.Time // by session
 	notes judge.Findings         // what was wrong on the way
-	kinds map[plan.Kind]int
+	// slowest is how long the slowest small act took on this machine while the plan was carried out.
+	slowest time.Duration
+	kinds   map[plan.Kind]int
 }
 
 // Run carries the plan out and judges the evidence. An error means that the rig itself failed.
@@ -110,9 +112,13 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	progress := r.watch(ctx)
+	pace := enginetest.FolderPace(ctx, o.Folder)
 	r.play(ctx)
 	settled := r.settle(ctx)
 	var report Report
+	if r.slowest, err = pace.Slowest(); err != nil {
+		return Report{}, err
+	}
 	if ctx.Err() == nil {
 		report, err = r.judge(ctx, settled)
 	} else {
@@ -183,13 +189,17 @@ func (r *Rig) harm(session string, at time.Time) {
 	r.harms[session] = append(r.harms[session], at)
 }
 
-// slack is how long a fault shows after it is over, or seems to show before it began: clocks of the log are milliseconds.
-const slack = 2 * time.Second
+// slackLeast is how long a fault shows after it is over, or seems to show before it began: clocks of the log are milliseconds.
+const slackLeast = 2 * time.Second
+
+// slackFactor is how many of the slowest small acts of the machine are added to that.
+const slackFactor = 20
 
 // harmed says whether a fault met the session's worker while the run was at work.
 func (r *Rig) harmed(session string, from, to time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	slack := slackLeast + slackFactor*r.slowest
 	for _, h := range r.harms[session] {
 		if h.Before(to.Add(slack)) && h.Add(slack).After(from) {
 			return true

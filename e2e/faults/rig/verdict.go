@@ -14,7 +14,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/run"
 )
 
-const verifyTimeout = 3 * time.Minute
+const verifyTimeout = 10 * time.Minute
 
 // judge compares everybody's evidence. settled says that everything came to rest; otherwise only what has ended is judged.
 func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
@@ -35,7 +35,7 @@ func (r *Rig) judge(ctx context.Context, settled bool) (Report, error) {
 			return v.Report, err
 		}
 		if r.o.Verify {
-			r.verify(ctx, &v.Findings, "while the engines run", 2*r.o.Plan.Options.Lease)
+			r.verify(ctx, &v.Findings, "while the engines run", 5*r.o.Plan.Options.Lease)
 		}
 	}
 	for _, p := range r.replicas {
