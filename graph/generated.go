@@ -4989,7 +4989,7 @@ type Run implements Node {
   input: RunInput!
   "The agent's messages, when the run has ended."
   output: [RunOutput!]!
-  "What is known of its consumption."
+  "What is known of its consumption; null where nothing is."
   usage: Usage
   "What stood between model-directed code and the host, for instance ` + "`" + `none` + "`" + `; null until it has a worker. Open set."
   isolation: String
@@ -5053,9 +5053,9 @@ type Run implements Node {
   ): RunEventPage! @authz(relation: "can_view", type: RUN, parent: "id")
   "When it was asked for."
   createdAt: DateTime!
-  "When its log began."
+  "When its log began; null until then."
   startedAt: DateTime
-  "When it ended."
+  "When it ended; null until then."
   endedAt: DateTime
 }
 
@@ -5211,7 +5211,7 @@ type StartRunSuccess {
   run: Run! @public(reason: "The caller's own run")
 }
 
-"Another run of the conversation is active, or too many wait."
+"Another run of the conversation is active, or too many wait; for ` + "`" + `resumeRun` + "`" + `: the interrupted run is still settling, so ask again."
 type SessionBusy implements Problem {
   "SESSION_BUSY"
   code: String!
@@ -5281,7 +5281,7 @@ type FormInterrupt implements Interrupt {
   status: InterruptStatus!
   "When it lapses if nobody decides; null where it does not."
   expiresAt: DateTime
-  "What to say."
+  "What to say; empty where the harness says nothing."
   prompt: String!
   "The values to give, in order."
   fields: [FormField!]!
@@ -5473,7 +5473,7 @@ type RunStartedEvent implements RunEvent {
   sandboxGeneration: Int
   "What stands between model-directed code and the host; null where the run ended before it had a worker."
   isolation: String
-  "Run that this one continues."
+  "The interrupted run that this one goes on from; null otherwise."
   continues: ID
 }
 
@@ -5611,13 +5611,13 @@ type ToolStartedEvent implements RunEvent {
   toolCallId: ID!
   "Name of the tool."
   name: String!
-  "What kind of tool it is; an open set."
+  "What kind of tool it is, an open set; null where the harness does not say."
   kind: String
   "For people."
   title: String
   "Object of arguments; null when they stream."
   arguments: JSON
-  "Message that asked for it."
+  "Message that asked for it; null where the harness does not say."
   parentMessageId: ID
 }
 
@@ -5657,7 +5657,7 @@ type ToolFinishedEvent implements RunEvent {
   result: String!
   "Whether the result was cut at the bound."
   truncated: Boolean!
-  "Where the whole result is kept."
+  "Where the whole result is kept; null where no more than ` + "`" + `result` + "`" + ` is."
   resultRef: String
 }
 
@@ -5699,7 +5699,7 @@ type InterruptRequestedEvent implements RunEvent {
   interruptId: ID!
   "What is asked for."
   kind: InterruptKind!
-  "What to say."
+  "What to say; null where the harness says nothing."
   prompt: String
   "With FORM_INPUT: the values to give."
   fields: [FormField!]!
@@ -5707,7 +5707,7 @@ type InterruptRequestedEvent implements RunEvent {
   calls: [ApprovalCall!]!
   "Revision that an answer names."
   revision: Int!
-  "When the question lapses."
+  "When the question lapses if nobody decides; null where it does not."
   deadline: DateTime
 }
 
@@ -5781,7 +5781,7 @@ type WarningEvent implements RunEvent {
   code: String!
   "Safe to show, bounded."
   message: String!
-  "Object of scalars."
+  "Object of scalars; null where there are none."
   details: JSON
 }
 
@@ -5835,7 +5835,7 @@ type RunInterruptedEvent implements RunEvent {
   type: String!
   "Id of the interrupt."
   interruptId: ID!
-  "Why."
+  "Why, as the harness calls it; an open set."
   reason: String!
   "How far the native thread state is safe."
   thread: ThreadState!
@@ -5891,7 +5891,7 @@ enum InterruptKind {
 type FormField {
   "Key of the value."
   name: String!
-  "For people."
+  "For people; null where ` + "`" + `name` + "`" + ` has to do."
   label: String
   "string, number, boolean or choice."
   kind: String!
@@ -5907,7 +5907,7 @@ type ApprovalCall {
   toolCallId: ID!
   "Name of the tool."
   name: String!
-  "Object of arguments."
+  "Object of arguments; null where they are too long to be asked about: the call's ` + "`" + `tool.started` + "`" + ` has them."
   arguments: JSON
   "Decisions that are possible: approve, edit, reject."
   allowed: [String!]!
@@ -5921,7 +5921,7 @@ type PlanEntry {
   content: String!
   "pending, in_progress or completed."
   status: String!
-  "high, medium or low."
+  "high, medium or low; null where the harness does not say."
   priority: String
 }
 

@@ -134,7 +134,7 @@ type ApprovalCall struct {
 	ToolCallID string `json:"toolCallId"`
 	// Name of the tool.
 	Name string `json:"name"`
-	// Object of arguments.
+	// Object of arguments; null where they are too long to be asked about: the call's `tool.started` has them.
 	Arguments json.RawMessage `json:"arguments"`
 	// Decisions that are possible: approve, edit, reject.
 	Allowed []string `json:"allowed"`
@@ -270,7 +270,7 @@ type EditInput struct {
 type FormField struct {
 	// Key of the value.
 	Name string `json:"name"`
-	// For people.
+	// For people; null where `name` has to do.
 	Label *string `json:"label"`
 	// string, number, boolean or choice.
 	Kind string `json:"kind"`
@@ -292,7 +292,7 @@ type FormInterrupt struct {
 	Status InterruptStatus `json:"status"`
 	// When it lapses if nobody decides; null where it does not.
 	ExpiresAt *time.Time `json:"expiresAt"`
-	// What to say.
+	// What to say; empty where the harness says nothing.
 	Prompt string `json:"prompt"`
 	// The values to give, in order.
 	Fields []FormField `json:"fields"`
@@ -444,7 +444,7 @@ type InterruptRequestedEvent struct {
 	InterruptID string `json:"interruptId"`
 	// What is asked for.
 	Kind InterruptKind `json:"kind"`
-	// What to say.
+	// What to say; null where the harness says nothing.
 	Prompt *string `json:"prompt"`
 	// With FORM_INPUT: the values to give.
 	Fields []FormField `json:"fields"`
@@ -452,7 +452,7 @@ type InterruptRequestedEvent struct {
 	Calls []ApprovalCall `json:"calls"`
 	// Revision that an answer names.
 	Revision int64 `json:"revision"`
-	// When the question lapses.
+	// When the question lapses if nobody decides; null where it does not.
 	Deadline *time.Time `json:"deadline"`
 }
 
@@ -593,7 +593,7 @@ type PlanEntry struct {
 	Content string `json:"content"`
 	// pending, in_progress or completed.
 	Status string `json:"status"`
-	// high, medium or low.
+	// high, medium or low; null where the harness does not say.
 	Priority *string `json:"priority"`
 }
 
@@ -760,7 +760,7 @@ type Run struct {
 	Input RunInput `json:"input"`
 	// The agent's messages, when the run has ended.
 	Output []RunOutput `json:"output"`
-	// What is known of its consumption.
+	// What is known of its consumption; null where nothing is.
 	Usage *Usage `json:"usage"`
 	// What stood between model-directed code and the host, for instance `none`; null until it has a worker. Open set.
 	Isolation *string `json:"isolation"`
@@ -792,9 +792,9 @@ type Run struct {
 	ExpiredThrough int64 `json:"expiredThrough"`
 	// When it was asked for.
 	CreatedAt time.Time `json:"createdAt"`
-	// When its log began.
+	// When its log began; null until then.
 	StartedAt *time.Time `json:"startedAt"`
-	// When it ended.
+	// When it ended; null until then.
 	EndedAt *time.Time `json:"endedAt"`
 }
 
@@ -960,7 +960,7 @@ type RunInterruptedEvent struct {
 	Type string `json:"type"`
 	// Id of the interrupt.
 	InterruptID string `json:"interruptId"`
-	// Why.
+	// Why, as the harness calls it; an open set.
 	Reason string `json:"reason"`
 	// How far the native thread state is safe.
 	Thread ThreadState `json:"thread"`
@@ -1032,7 +1032,7 @@ type RunStartedEvent struct {
 	SandboxGeneration *int64 `json:"sandboxGeneration"`
 	// What stands between model-directed code and the host; null where the run ended before it had a worker.
 	Isolation *string `json:"isolation"`
-	// Run that this one continues.
+	// The interrupted run that this one goes on from; null otherwise.
 	Continues *string `json:"continues"`
 }
 
@@ -1094,7 +1094,7 @@ type Session struct {
 
 func (Session) IsNode() {}
 
-// Another run of the conversation is active, or too many wait.
+// Another run of the conversation is active, or too many wait; for `resumeRun`: the interrupted run is still settling, so ask again.
 type SessionBusy struct {
 	// SESSION_BUSY
 	Code string `json:"code"`
@@ -1343,7 +1343,7 @@ type ToolFinishedEvent struct {
 	Result string `json:"result"`
 	// Whether the result was cut at the bound.
 	Truncated bool `json:"truncated"`
-	// Where the whole result is kept.
+	// Where the whole result is kept; null where no more than `result` is.
 	ResultRef *string `json:"resultRef"`
 }
 
@@ -1365,13 +1365,13 @@ type ToolStartedEvent struct {
 	ToolCallID string `json:"toolCallId"`
 	// Name of the tool.
 	Name string `json:"name"`
-	// What kind of tool it is; an open set.
+	// What kind of tool it is, an open set; null where the harness does not say.
 	Kind *string `json:"kind"`
 	// For people.
 	Title *string `json:"title"`
 	// Object of arguments; null when they stream.
 	Arguments json.RawMessage `json:"arguments"`
-	// Message that asked for it.
+	// Message that asked for it; null where the harness does not say.
 	ParentMessageID *string `json:"parentMessageId"`
 }
 
@@ -1535,7 +1535,7 @@ type WarningEvent struct {
 	Code string `json:"code"`
 	// Safe to show, bounded.
 	Message string `json:"message"`
-	// Object of scalars.
+	// Object of scalars; null where there are none.
 	Details json.RawMessage `json:"details"`
 }
 
