@@ -42,6 +42,7 @@ const (
 	cacheEntries   = 20_000
 	requestTimeout = 10 * time.Second // in the server; clients wait less
 	openTimeout    = 2 * time.Second  // for a file that another process holds, or that is no database
+	pingTimeout    = 20 * time.Second // for one attempt to open it, on a machine that is slow
 	maxBody        = 1 << 20
 	pipeBuffer     = 1 << 20
 )
@@ -117,7 +118,7 @@ func openDatastore(ctx context.Context, uri string, log fgalog.Logger) (*sqlite.
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("failed to open authorization database: %w", err)
 	}
-	err := migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: openTimeout, PingTimeout: openTimeout, Logger: log})
+	err := migrate.RunMigrations(migrate.MigrationConfig{Engine: "sqlite", URI: uri, Timeout: openTimeout, PingTimeout: pingTimeout, Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("failed to migrate authorization database: %w", err)
 	}
