@@ -18,7 +18,7 @@ import (
 )
 
 // demoTimeout bounds the whole demonstration; a real model gets as long as that.
-const demoTimeout = 5 * time.Minute
+const demoTimeout = 15 * time.Minute
 
 // providerVariables are passed on to the engine, which gives them to no worker.
 var providerVariables = []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}
