@@ -95,11 +95,19 @@ func TestSubprotocols(t *testing.T) {
 }
 
 func TestInitTimeout(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.InitTimeout = 100 * time.Millisecond })
-	c := w.dial(Subprotocol)
-	c.send(`{"type":"ping"}`)
-	c.want(`{"type":"pong"}`)
-	c.wantClose(4408)
+	patiently(t, func(within time.Duration) bool {
+		w := newWorld(t, func(l *Limits) { l.InitTimeout = within })
+		c := w.dial(Subprotocol)
+		_ = c.conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"ping"}`))
+		if got, err := c.next(); got != `{"type":"pong"}` {
+			if !websocket.IsCloseError(err, CloseInitTimeout) {
+				t.Fatalf("got %s (%v)", got, err)
+			}
+			return false
+		}
+		c.wantClose(4408)
+		return true
+	})
 }
 
 // The token of the upgrade request is as good as one in connection_init, and that one is preferred.
@@ -123,13 +131,29 @@ func TestUpgradeToken(t *testing.T) {
 }
 
 func TestTokenExpires(t *testing.T) {
-	w := newWorld(t, nil)
-	w.lasts = 150 * time.Millisecond
-	c := w.ready("alice")
-	c.subscribe("1", "feed a")
-	w.feed("a").put(`{"data":1}`)
-	c.want(`{"id":"1","type":"next","payload":{"data":1}}`)
-	c.wantClose(4403)
+	patiently(t, func(within time.Duration) bool {
+		w := newWorld(t, nil)
+		w.lasts = within
+		w.feed("a").put(`{"data":1}`)
+		c := w.dial(Subprotocol)
+		c.send(`{"type":"connection_init","payload":{"Authorization":"Bearer alice"}}`)
+		inTime := func(want string) bool {
+			got, err := c.next()
+			if got != want && !websocket.IsCloseError(err, CloseForbidden) {
+				t.Fatalf("got %s (%v), want %s", got, err, want)
+			}
+			return got == want
+		}
+		if !inTime(`{"type":"connection_ack"}`) {
+			return false
+		}
+		_ = c.conn.WriteMessage(websocket.TextMessage, []byte(`{"id":"1","type":"subscribe","payload":{"query":"feed a"}}`))
+		if !inTime(`{"id":"1","type":"next","payload":{"data":1}}`) {
+			return false
+		}
+		c.wantClose(4403)
+		return true
+	})
 }
 
 func TestCallersPlaces(t *testing.T) {
@@ -144,24 +168,41 @@ func TestCallersPlaces(t *testing.T) {
 }
 
 func TestPings(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.PingInterval = 100 * time.Millisecond })
+	w := newWorld(t, nil)
 	c := w.ready("alice")
 	c.send(`{"type":"ping","payload":{"n": 1}}`)
 	c.want(`{"type":"pong","payload":{"n": 1}}`)
-	pong := make(chan string, 1)
-	c.conn.SetPongHandler(func(data string) error { pong <- data; return nil })
+	pong := ""
+	c.conn.SetPongHandler(func(data string) error { pong = data; return nil })
 	if err := c.conn.WriteControl(websocket.PingMessage, []byte("hello"), time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // as long as it answers it may stay
-		c.want(`{"type":"ping"}`)
-		c.send(`{"type":"pong"}`)
+	c.send(`{"type":"ping"}`)
+	c.want(`{"type":"pong"}`)
+	if pong != "hello" {
+		t.Errorf("pong %q", pong)
 	}
-	if data := <-pong; data != "hello" {
-		t.Errorf("pong %q", data)
-	}
-	c.want(`{"type":"ping"}`)
-	c.wantEnd() // it does not answer
+	patiently(t, func(within time.Duration) bool {
+		w := newWorld(t, func(l *Limits) { l.PingInterval = within })
+		c := w.ready("alice")
+		for range 3 { // as long as it answers it may stay
+			if got, err := c.next(); got != `{"type":"ping"}` {
+				if err == nil {
+					t.Fatalf("got %s", got)
+				}
+				return false
+			}
+			_ = c.conn.WriteMessage(websocket.TextMessage, []byte(`{"type":"pong"}`))
+		}
+		if got, err := c.next(); got != `{"type":"ping"}` {
+			if err == nil {
+				t.Fatalf("got %s", got)
+			}
+			return false
+		}
+		c.wantEnd() // it does not answer
+		return true
+	})
 }
 
 func TestOperations(t *testing.T) {
