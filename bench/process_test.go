@@ -13,7 +13,7 @@ func TestProcessFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		for i := range 1_000_000 {
 			_ = i
 		}

@@ -37,7 +37,7 @@ func startOn(t testing.TB, path string) *openfga.Embedded {
 }
 
 // patience is the timeout of clients whose server is to answer: the race detector makes SQLite many times slower.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func connect(t testing.TB, server *openfga.Embedded) *openfga.Client {
 	t.Helper()

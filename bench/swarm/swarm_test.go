@@ -72,7 +72,7 @@ func TestSwarmCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := s.Wait(ctx, func(c Count) bool { return c.Completed == 7 && c.Ended == 7 })
 	if err != nil || c.Events != 7*42 || c.Messages != 7 || c.Frames != 7*4 || c.Gone != 0 {
@@ -99,7 +99,7 @@ func TestSwarmSeesWhatIsWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err = s.Wait(ctx, func(Count) bool { return false })
 		cancel()
 		s.Close()

@@ -54,7 +54,7 @@ func TestStartBesideStoppedEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	e := &engine{data: dataFolder(data), log: slog.New(slog.DiscardHandler)}
 	defer func() {
