@@ -237,7 +237,7 @@ func TestStuckDriver(t *testing.T) {
 	for name, first := range map[string]event.Data{"no terminal": nil, "terminal": finished()} {
 		t.Run(name, func(t *testing.T) {
 			free := make(chan struct{})
-			left := make(chan struct{})
+			said, left := make(chan struct{}), make(chan struct{})
 			w := newWorker(t, &testDriver{turn: func(_ context.Context, _ harness.Turn, s Sink) error {
 				defer close(left)
 				if first != nil {
@@ -245,6 +245,7 @@ func TestStuckDriver(t *testing.T) {
 						return err
 					}
 				}
+				close(said)
 				<-free
 				if err := yield(s, event.Warning{Code: "late", Message: "m"}); !errors.Is(err, ErrTurnOver) {
 					t.Errorf("late yield: %v", err)
@@ -253,6 +254,7 @@ func TestStuckDriver(t *testing.T) {
 			}})
 			c := w.bound(t, Limits{CancelGraceMs: 10})
 			startTurn(t, c, "run_1", "x")
+			<-said
 			if err := c.Cancel(t.Context(), "run_1", event.CancelClientRequest); err != nil {
 				t.Fatal(err)
 			}
