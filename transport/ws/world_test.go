@@ -39,6 +39,9 @@ func patiently(t *testing.T, play func(within time.Duration) bool) {
 	}
 }
 
+// large is an answer of 1 MiB.
+var large = []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+
 // world is a server whose executor and feeds are the test's. The document of an operation is a word and an argument:
 //
 //	feed NAME       a feed of that name
@@ -65,7 +68,7 @@ func newWorld(t *testing.T, change func(*Limits)) *world {
 	w := &world{t: t, feeds: map[string]*fakeFeed{}, gates: map[string]chan struct{}{}, places: map[authz.Caller]int{}, lasts: time.Hour}
 	limits := Limits{
 		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxExecuting: 16, InitTimeout: patience, WriteTimeout: patience,
-		PingInterval: patience, HoldFor: patience, DrainSpread: 50 * time.Millisecond, DrainTimeout: patience,
+		PingInterval: time.Hour, HoldFor: patience, DrainSpread: 50 * time.Millisecond, DrainTimeout: patience,
 	}
 	if change != nil {
 		change(&limits)
@@ -191,7 +194,7 @@ func (w *world) DispatchOperation(ctx context.Context, op *graphql.OperationCont
 		case "query":
 			return data(op.OperationName)
 		case "large":
-			return data(strings.Repeat("x", 1<<20))
+			return &graphql.Response{Data: large}
 		case "hold":
 			select {
 			case <-w.gate(op.OperationName):
