@@ -30,6 +30,7 @@ type manner struct {
 	shell  string                                                         // runs a shell command for ten minutes; "" where there is no shell
 	form   func(prompt string, fields ...enginetest.FormField) string     // nil: the harness has no forms
 	slow   func(note string) string                                       // speaks for long, without an end
+	long   func(note string) string                                       // nil is slow; with an end, where a turn that was cancelled is heard with the next one
 	say    func(note string) string                                       // says something short
 	shown  string                                                         // a message to send files along with
 	seen   func(t *testing.T, text string, files []enginetest.Attachment) // fails unless the agent has the files
@@ -108,6 +109,7 @@ var claudeManner = manner{
 	},
 	shell:  `[[tool Bash {"command":"sleep 600","description":"wait"}]]`,
 	slow:   func(note string) string { return note + " [[slow 200 25]] [[hang]]" },
+	long:   func(note string) string { return note + " [[slow 600 25]]" },
 	say:    func(note string) string { return note + " [[text 2]]" },
 	recall: "[[recall]]",
 	shown:  "Look at these. [[text 2]]",

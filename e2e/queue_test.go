@@ -126,7 +126,11 @@ func TestInterruptingStart(t *testing.T) {
 		ctx := bounded(t)
 		c := clientOf(t, sharedEngine(t))
 		agent := newAgent(ctx, t, c, m.harness)
-		active := start(ctx, t, c, agent.ID, "talk", m.slow("note-active"))
+		text := m.slow
+		if m.long != nil {
+			text = m.long
+		}
+		active := start(ctx, t, c, agent.ID, "talk", text("note-active"))
 		beforeKill(ctx, t, c, active.ID, 0, 3)
 		waiting, err := startIn(t, c, agent.ID, "talk", "ENQUEUE", m.say("note-waiting"))
 		if err != nil {
