@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/harness-engine/harness-engine/adapters/acp"
+	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/worker"
@@ -24,7 +25,7 @@ func TestApproval(t *testing.T) {
 		return err == nil
 	}
 	c := r.say(write("yes.md"))
-	asked := c.asked()
+	asked := c.Asked()
 	if len(asked.Calls) != 1 || asked.Calls[0].Name != "Write" || strings.Join(asked.Calls[0].Allowed, " ") != "approve reject" ||
 		!strings.Contains(string(asked.Calls[0].Arguments), "yes.md") {
 		t.Fatalf("asked %+v", asked)
@@ -32,38 +33,38 @@ func TestApproval(t *testing.T) {
 	if exists("yes.md") || !r.d.(worker.Parker).Parked() {
 		t.Fatal("the call did not wait")
 	}
-	c = r.decide(c, all(harness.Approve, asked)).finished()
-	if len(of[event.ToolStarted](c)) != 0 || len(of[event.ToolFinished](c)) != 1 || c.text() != "Hello from the fake model." || !exists("yes.md") {
-		t.Errorf("approved: %+v", c.events)
+	c = r.decide(c, all(harness.Approve, asked)).Finished()
+	if len(drivertest.Of[event.ToolStarted](c)) != 0 || len(drivertest.Of[event.ToolFinished](c)) != 1 || c.Text() != "Hello from the fake model." || !exists("yes.md") {
+		t.Errorf("approved: %+v", c.Events)
 	}
 
 	c = r.say(write("no.md"))
-	c = r.decide(c, all(harness.Reject, c.asked())).finished()
-	failures := of[event.ToolError](c)
-	if len(failures) != 1 || failures[0].Code != worker.CodeRejected || len(of[event.ToolFinished](c)) != 0 || exists("no.md") {
-		t.Errorf("rejected: %+v", c.events)
+	c = r.decide(c, all(harness.Reject, c.Asked())).Finished()
+	failures := drivertest.Of[event.ToolError](c)
+	if len(failures) != 1 || failures[0].Code != worker.CodeRejected || len(drivertest.Of[event.ToolFinished](c)) != 0 || exists("no.md") {
+		t.Errorf("rejected: %+v", c.Events)
 	}
-	if c.text() != "Hello from the fake model." {
-		t.Errorf("the turn did not go on: %q", c.text())
+	if c.Text() != "Hello from the fake model." {
+		t.Errorf("the turn did not go on: %q", c.Text())
 	}
 
 	// Two calls at once: the harness asks for one after the other.
 	c = r.say(`[[tool Write {"file_path":"1.md","content":"x"}]] [[tool Write {"file_path":"2.md","content":"x"}]]`)
 	for n := range 2 {
-		if asked := c.asked(); len(asked.Calls) != 1 {
+		if asked := c.Asked(); len(asked.Calls) != 1 {
 			t.Fatalf("asked %d: %+v", n, asked)
 		}
-		c = r.decide(c, all(harness.Approve, c.asked()))
+		c = r.decide(c, all(harness.Approve, c.Asked()))
 	}
-	if c.finished(); !exists("1.md") || !exists("2.md") {
+	if c.Finished(); !exists("1.md") || !exists("2.md") {
 		t.Error("not both calls have run")
 	}
 
 	// A message instead of a decision: the call is dropped, and the conversation goes on.
-	r.say(write("never.md")).asked()
-	c = r.say("[[text]]").finished()
-	if exists("never.md") || c.text() != "Hello from the fake model." || len(of[event.ToolStarted](c)) != 0 || r.tree.starts != 1 {
-		t.Errorf("superseded: %+v, %d processes", c.events, r.tree.starts)
+	r.say(write("never.md")).Asked()
+	c = r.say("[[text]]").Finished()
+	if exists("never.md") || c.Text() != "Hello from the fake model." || len(drivertest.Of[event.ToolStarted](c)) != 0 || r.tree.starts != 1 {
+		t.Errorf("superseded: %+v, %d processes", c.Events, r.tree.starts)
 	}
 }
 
@@ -72,7 +73,7 @@ func TestAForm(t *testing.T) {
 	c := r.say(`[[tool AskUserQuestion {"questions":[{"question":"Which colour?","header":"Colour","multiSelect":false,` +
 		`"options":[{"label":"Red","description":"warm"},{"label":"Blue","description":"cold"}]},` +
 		`{"question":"Which extras?","header":"Extras","multiSelect":true,"options":[{"label":"A","description":"a"},{"label":"B","description":"b"}]}]}]]`)
-	asked := c.asked()
+	asked := c.Asked()
 	kinds := ""
 	for _, f := range asked.Fields {
 		kinds += f.Name + ":" + f.Kind + " "
@@ -80,30 +81,30 @@ func TestAForm(t *testing.T) {
 	if asked.Kind != event.InterruptForm || kinds != "question_0:choice question_0_custom:string question_1.1:boolean question_1.2:boolean question_1_custom:string " {
 		t.Fatalf("asked %+v", asked)
 	}
-	c = r.decide(c, harness.Decision{Form: json.RawMessage(`{"question_0":"Blue","question_1.1":true,"question_1.2":true}`)}).finished()
+	c = r.decide(c, harness.Decision{Form: json.RawMessage(`{"question_0":"Blue","question_1.1":true,"question_1.2":true}`)}).Finished()
 	requests := r.model.Requests()
 	results := strings.Join(requests[len(requests)-1].ToolResults, "\n")
-	if !strings.Contains(results, "Blue") || !strings.Contains(results, "A, B") || len(of[event.ToolFinished](c)) != 1 {
-		t.Errorf("the model got %q; events %+v", results, c.events)
+	if !strings.Contains(results, "Blue") || !strings.Contains(results, "A, B") || len(drivertest.Of[event.ToolFinished](c)) != 1 {
+		t.Errorf("the model got %q; events %+v", results, c.Events)
 	}
 }
 
 // TestAKilledProcessLosesWhatWaits, says so, and the conversation goes on.
 func TestAKilledProcessLosesWhatWaits(t *testing.T) {
 	r := newRig(t, harness.ApproveAlways, "")
-	r.say("The password is swordfish. [[text]]").finished()
+	r.say("The password is swordfish. [[text]]").Finished()
 	c := r.say(`[[tool Write {"file_path":"a.md","content":"x"}]]`)
-	asked := c.asked()
+	asked := c.Asked()
 	r.tree.last.Kill()
 	<-r.tree.last.Done()
 	c = r.decide(c, all(harness.Approve, asked))
-	c.failed(event.CategoryUnavailable, worker.CodeRunInterruptLost)
-	if e := of[event.ToolError](c); len(e) != 1 || e[0].Code != event.CodeRunEnded {
+	c.Failed(event.CategoryUnavailable, worker.CodeRunInterruptLost)
+	if e := drivertest.Of[event.ToolError](c); len(e) != 1 || e[0].Code != event.CodeRunEnded {
 		t.Errorf("the call ended as %+v", e)
 	}
-	c = r.say("[[recall]]").finished()
-	if !strings.Contains(c.text(), "swordfish") {
-		t.Errorf("recalled %q", c.text())
+	c = r.say("[[recall]]").Finished()
+	if !strings.Contains(c.Text(), "swordfish") {
+		t.Errorf("recalled %q", c.Text())
 	}
 	if _, err := os.Stat(filepath.Join(r.env.Workspace, "a.md")); err == nil {
 		t.Error("the lost call has run")
@@ -124,11 +125,11 @@ func TestPolicies(t *testing.T) {
 			got := ""
 			for _, call := range []string{`Read {"file_path":"a.md"}`, `Write {"file_path":"a.md","content":"x"}`, `Bash {"command":"touch b.md","description":"d"}`} {
 				c := r.say("[[tool " + call + "]] [[then]] [[text]]")
-				if _, waits := c.terminal().(event.RunInterrupted); waits {
-					got = strings.TrimSpace(got + " " + c.asked().Calls[0].Name)
-					c = r.decide(c, all(harness.Approve, c.asked()))
+				if _, waits := c.Terminal().(event.RunInterrupted); waits {
+					got = strings.TrimSpace(got + " " + c.Asked().Calls[0].Name)
+					c = r.decide(c, all(harness.Approve, c.Asked()))
 				}
-				c.finished()
+				c.Finished()
 			}
 			if got != asks {
 				t.Errorf("asked for %q, want %q", got, asks)
@@ -139,9 +140,9 @@ func TestPolicies(t *testing.T) {
 				}
 			}
 			for _, path := range []string{outside, "link/outside.md", "../outside.md"} {
-				c := r.say(fmt.Sprintf(`[[tool Write {"file_path":%q,"content":"x"}]] [[tool Read {"file_path":"/etc/hostname"}]] [[then]] [[text]]`, path)).finished()
-				if len(of[event.ToolFinished](c)) != 0 || len(of[event.ToolError](c)) != 2 {
-					t.Errorf("%s: %+v", path, c.events)
+				c := r.say(fmt.Sprintf(`[[tool Write {"file_path":%q,"content":"x"}]] [[tool Read {"file_path":"/etc/hostname"}]] [[then]] [[text]]`, path)).Finished()
+				if len(drivertest.Of[event.ToolFinished](c)) != 0 || len(drivertest.Of[event.ToolError](c)) != 2 {
+					t.Errorf("%s: %+v", path, c.Events)
 				}
 			}
 			if _, err := os.Stat(outside); err == nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/worker"
@@ -19,23 +20,23 @@ import (
 
 func TestOneConversation(t *testing.T) {
 	r := newRig(t, harness.ApproveSensitive, "")
-	c := r.say("The password is swordfish. [[think]] [[text]]").finished()
-	if c.text() != "Hello from the fake model." || len(of[event.ReasoningDelta](c)) == 0 {
-		t.Errorf("text %q, %d thoughts", c.text(), len(of[event.ReasoningDelta](c)))
+	c := r.say("The password is swordfish. [[think]] [[text]]").Finished()
+	if c.Text() != "Hello from the fake model." || len(drivertest.Of[event.ReasoningDelta](c)) == 0 {
+		t.Errorf("text %q, %d thoughts", c.Text(), len(drivertest.Of[event.ReasoningDelta](c)))
 	}
-	usage := of[event.UsageUpdated](c)
+	usage := drivertest.Of[event.UsageUpdated](c)
 	if len(usage) == 0 || !usage[len(usage)-1].Final || *usage[len(usage)-1].OutputTokens == 0 {
 		t.Errorf("usage %+v", usage)
 	}
-	session := c.facts["native_session_id"]
+	session := c.Facts["native_session_id"]
 
-	c = r.say(`[[tool Write {"file_path":"notes.md","content":"kept words"}]] [[then]] [[tool Read {"file_path":"notes.md"}]]`).finished()
+	c = r.say(`[[tool Write {"file_path":"notes.md","content":"kept words"}]] [[then]] [[tool Read {"file_path":"notes.md"}]]`).Finished()
 	var names []string
-	for _, s := range of[event.ToolStarted](c) {
+	for _, s := range drivertest.Of[event.ToolStarted](c) {
 		names = append(names, s.Name)
 	}
-	if !slices.Equal(names, []string{"Write", "Read"}) || len(of[event.ToolFinished](c)) != 2 || len(of[event.ToolArgumentsDelta](c)) != 2 {
-		t.Errorf("tools %v, events %+v", names, c.events)
+	if !slices.Equal(names, []string{"Write", "Read"}) || len(drivertest.Of[event.ToolFinished](c)) != 2 || len(drivertest.Of[event.ToolArgumentsDelta](c)) != 2 {
+		t.Errorf("tools %v, events %+v", names, c.Events)
 	}
 	if raw, err := os.ReadFile(filepath.Join(r.env.Workspace, "notes.md")); err != nil || string(raw) != "kept words" {
 		t.Errorf("file %q, %v", raw, err)
@@ -43,8 +44,8 @@ func TestOneConversation(t *testing.T) {
 
 	// A message is a message: no command of the harness, and no file of the host.
 	for _, text := range []string{"/compact", "/model other", "!ls", "@/etc/passwd what is it", "/usage"} {
-		if c = r.say(text).finished(); !strings.HasSuffix(c.text(), "You said: "+text) {
-			t.Errorf("%q was answered with %q", text, c.text())
+		if c = r.say(text).Finished(); !strings.HasSuffix(c.Text(), "You said: "+text) {
+			t.Errorf("%q was answered with %q", text, c.Text())
 		}
 	}
 	// The harness calls the model for nothing but the agent's own work, each call once.
@@ -59,8 +60,8 @@ func TestOneConversation(t *testing.T) {
 			t.Error("a file of the host reached the model")
 		}
 	}
-	if c = r.say("[[recall]]").finished(); !strings.Contains(c.text(), "swordfish") || c.facts["native_session_id"] != session {
-		t.Errorf("recalled %q in session %s, was %s", c.text(), c.facts["native_session_id"], session)
+	if c = r.say("[[recall]]").Finished(); !strings.Contains(c.Text(), "swordfish") || c.Facts["native_session_id"] != session {
+		t.Errorf("recalled %q in session %s, was %s", c.Text(), c.Facts["native_session_id"], session)
 	}
 }
 
@@ -85,13 +86,13 @@ func TestErrorsOfTheModel(t *testing.T) {
 	} {
 		before := len(r.model.Requests())
 		c := r.say(tc.marker)
-		if e, ok := c.terminal().(event.RunError); !ok || e.Category != tc.category || e.Code != tc.code {
-			t.Errorf("%s: %+v", tc.marker, c.terminal())
+		if e, ok := c.Terminal().(event.RunError); !ok || e.Category != tc.category || e.Code != tc.code {
+			t.Errorf("%s: %+v", tc.marker, c.Terminal())
 		}
 		if n := len(r.model.Requests()) - before; n != tc.calls {
 			t.Errorf("%s: %d calls of the model, want %d", tc.marker, n, tc.calls)
 		}
-		for _, e := range c.events { // neither the provider's words nor the endpoint's address
+		for _, e := range c.Events { // neither the provider's words nor the endpoint's address
 			if raw, _ := json.Marshal(e.Data); strings.Contains(string(raw), "fake error") || strings.Contains(string(raw), "127.0.0.1") {
 				t.Errorf("%s shows %s", tc.marker, raw)
 			}
@@ -101,16 +102,16 @@ func TestErrorsOfTheModel(t *testing.T) {
 		r.env.State = t.TempDir()
 		r.open()
 	}
-	if c := r.say("[[text]] [[stop refusal]]").finished(); c.terminal().(event.RunFinished).StopReason != "refusal" {
-		t.Errorf("refusal: %+v", c.terminal())
+	if c := r.say("[[text]] [[stop refusal]]").Finished(); c.Terminal().(event.RunFinished).StopReason != "refusal" {
+		t.Errorf("refusal: %+v", c.Terminal())
 	}
 }
 
 func TestOptions(t *testing.T) {
 	r := newRig(t, harness.ApproveAlways, `{"tools":["Glob","Bash"],"maxTurns":1,"systemPromptMode":"replace"}`)
-	c := r.say(`[[tool Glob {"pattern":"*"}]]`).finished()
-	if c.terminal().(event.RunFinished).StopReason != "max_turn_requests" {
-		t.Errorf("ended as %+v", c.terminal())
+	c := r.say(`[[tool Glob {"pattern":"*"}]]`).Finished()
+	if c.Terminal().(event.RunFinished).StopReason != "max_turn_requests" {
+		t.Errorf("ended as %+v", c.Terminal())
 	}
 	req := r.model.Requests()[0]
 	if !slices.Equal(req.Tools, []string{"Bash", "Glob"}) || strings.Contains(req.System, "software engineering") || !strings.Contains(req.System, "You are terse.") {
@@ -123,7 +124,7 @@ func TestAttachments(t *testing.T) {
 	image := []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00\x00\rIDATx\x9cc\xf8\xcf\xc0\xf0\x1f\x00\x05\x00\x01\xff\x89\x99=\x1d\x00\x00\x00\x00IEND\xaeB`\x82")
 	r.turn(t.Context(), harness.Turn{Text: "[[text]]", Files: []harness.File{
 		{Name: "dot.png", MediaType: "image/png", Data: image}, {Name: "list.md", MediaType: "text/markdown", Data: []byte("bring swordfish")},
-	}}, nil).finished()
+	}}, nil).Finished()
 	body := string(r.model.Requests()[0].Body)
 	if !strings.Contains(body, `"media_type":"image/png"`) || !strings.Contains(body, "bring swordfish") {
 		t.Errorf("the model got %s", body)
@@ -138,11 +139,11 @@ func TestCancelInMidTurn(t *testing.T) {
 			cancel(&worker.Cancelled{Reason: event.CancelClientRequest})
 		}
 	})
-	if e, ok := c.terminal().(event.RunCancelled); !ok || e.Reason != event.CancelClientRequest {
-		t.Fatalf("ended as %+v", c.terminal())
+	if e, ok := c.Terminal().(event.RunCancelled); !ok || e.Reason != event.CancelClientRequest {
+		t.Fatalf("ended as %+v", c.Terminal())
 	}
-	if c = r.say("[[recall]]").finished(); !strings.Contains(c.text(), "swordfish") || r.tree.starts != 1 {
-		t.Errorf("recalled %q, %d processes", c.text(), r.tree.starts)
+	if c = r.say("[[recall]]").Finished(); !strings.Contains(c.Text(), "swordfish") || r.tree.starts != 1 {
+		t.Errorf("recalled %q, %d processes", c.Text(), r.tree.starts)
 	}
 }
 
@@ -171,8 +172,8 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c := r.turn(ctx, harness.Turn{Text: sleep("98765431")}, running(func() { cancel(&worker.Cancelled{Reason: event.CancelClientRequest}) }))
-	if _, ok := c.terminal().(event.RunCancelled); !ok {
-		t.Fatalf("ended as %+v", c.terminal())
+	if _, ok := c.Terminal().(event.RunCancelled); !ok {
+		t.Fatalf("ended as %+v", c.Terminal())
 	}
 	r.gone("sleep 98765431")
 	if err := os.Remove(filepath.Join(r.env.Workspace, "running")); err != nil {
@@ -180,11 +181,11 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	}
 	bridge := r.tree.last
 	c = r.turn(t.Context(), harness.Turn{Text: sleep("98765432")}, running(bridge.Kill))
-	c.failed(event.CategoryUnavailable, "harness_exited")
+	c.Failed(event.CategoryUnavailable, "harness_exited")
 	if n := r.processes(""); n != 0 {
 		t.Errorf("%d processes after the bridge was killed", n)
 	}
-	r.say("[[text]]").finished()
+	r.say("[[text]]").Finished()
 	if n := r.processes(""); n < 2 { // the bridge and the native program
 		t.Errorf("%d processes of the harness are found", n)
 	}
@@ -196,20 +197,20 @@ func TestNothingIsLeftRunning(t *testing.T) {
 
 func TestAConversationMoves(t *testing.T) {
 	r := newRig(t, harness.ApproveAlways, "")
-	session := r.say("The password is swordfish. [[text]]").finished().facts["native_session_id"]
+	session := r.say("The password is swordfish. [[text]]").Finished().Facts["native_session_id"]
 	r.move()
 	c := r.say(`[[recall]] [[tool Write {"file_path":"a.md","content":"x"}]]`)
-	if !strings.Contains(c.text(), "swordfish") || c.facts["native_session_id"] != session {
-		t.Errorf("recalled %q in session %s, was %s", c.text(), c.facts["native_session_id"], session)
+	if !strings.Contains(c.Text(), "swordfish") || c.Facts["native_session_id"] != session {
+		t.Errorf("recalled %q in session %s, was %s", c.Text(), c.Facts["native_session_id"], session)
 	}
-	c.asked()
+	c.Asked()
 	r.move() // with a call that waits, which does not move with it
 	if d := r.d.(worker.Parker); d.Parked() {
 		t.Error("parked after the move")
 	}
-	c = r.say("[[recall]]").finished()
-	if !strings.Contains(c.text(), "swordfish") {
-		t.Errorf("recalled %q", c.text())
+	c = r.say("[[recall]]").Finished()
+	if !strings.Contains(c.Text(), "swordfish") {
+		t.Errorf("recalled %q", c.Text())
 	}
 	if _, err := os.Stat(filepath.Join(r.env.Workspace, "a.md")); err == nil {
 		t.Error("a call that nobody approved has run")
@@ -218,7 +219,7 @@ func TestAConversationMoves(t *testing.T) {
 
 func TestASessionThatIsGone(t *testing.T) {
 	r := newRig(t, harness.ApproveSensitive, "")
-	r.say("[[text]]").finished()
+	r.say("[[text]]").Finished()
 	r.close()
 	if err := os.RemoveAll(filepath.Join(r.env.State, configFolder)); err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/internal/fakemodel"
@@ -34,7 +34,6 @@ type rig struct {
 	env   worker.Environment
 	c     harness.Construction
 	d     worker.Driver
-	runs  int
 
 	mu     sync.Mutex
 	astray []string // requests to anything but the model
@@ -121,25 +120,7 @@ func (r *rig) close() {
 // it was when the turn had ended.
 func (r *rig) move() {
 	r.t.Helper()
-	state := r.t.TempDir()
-	for _, path := range r.d.(worker.Stateful).StatePaths() {
-		from := filepath.Join(r.env.State, path)
-		info, err := os.Stat(from)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if info.IsDir() {
-			err = os.CopyFS(filepath.Join(state, path), os.DirFS(from))
-		} else {
-			var raw []byte
-			if raw, err = os.ReadFile(from); err == nil {
-				err = os.WriteFile(filepath.Join(state, path), raw, 0o600)
-			}
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	state := drivertest.MoveState(r.t, r.d, r.env.State)
 	r.close()
 	if err := os.RemoveAll(r.env.State); err != nil {
 		r.t.Fatal(err)
@@ -148,117 +129,21 @@ func (r *rig) move() {
 	r.open()
 }
 
-// run is one run, judged as the engine does.
-type run struct {
-	t         *testing.T
-	id        string
-	validator *event.Validator
-	events    []event.Event
-	facts     map[string]string
-	onEvent   func(event.Event)
-}
-
-func (c *run) Yield(s worker.Step) error {
-	for k, v := range s.Facts {
-		c.facts[k] = v
-	}
-	for _, e := range s.Events {
-		out, err := c.validator.Accept(e)
-		if err != nil {
-			c.t.Errorf("the validator refused %+v: %v", e, err)
-			return err
-		}
-		c.events = append(c.events, out...)
-		if c.onEvent != nil {
-			c.onEvent(e)
-		}
-	}
-	return nil
-}
-
 // say runs a turn with a message.
-func (r *rig) say(text string) *run {
+func (r *rig) say(text string) *drivertest.Run {
 	r.t.Helper()
 	return r.turn(r.t.Context(), harness.Turn{Text: text}, nil)
 }
 
 // decide goes on after a run that was interrupted.
-func (r *rig) decide(after *run, d harness.Decision) *run {
+func (r *rig) decide(after *drivertest.Run, d harness.Decision) *drivertest.Run {
 	r.t.Helper()
-	in := after.validator.Inheritance()
-	return r.turn(r.t.Context(), harness.Turn{Resume: &harness.Resume{
-		RunID: after.id, InterruptID: after.validator.Interrupt(), Revision: 1, Decision: d, Inherit: in,
-	}}, nil)
+	return r.turn(r.t.Context(), after.Resume(d), nil)
 }
 
-func (r *rig) turn(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *run {
+func (r *rig) turn(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *drivertest.Run {
 	r.t.Helper()
-	r.runs++
-	t.RunID = "run_" + strings.Repeat("x", r.runs)
-	c := &run{t: r.t, id: t.RunID, validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
-	started := event.RunStarted{Harness: "claude_agent_sdk", AdapterVersion: "1"}
-	if t.Resume != nil {
-		started.Continues = t.Resume.RunID
-		if err := c.validator.Inherit(t.Resume.Inherit); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	if _, err := c.validator.Accept(event.Event{Data: started}); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.d.Turn(ctx, t, c); err != nil {
-		r.t.Fatalf("turn %+v: %v", t, err)
-	}
-	if !c.validator.Ended() {
-		r.t.Fatalf("turn %+v has no terminal", t)
-	}
-	return c
-}
-
-func (c *run) terminal() event.Data { return c.events[len(c.events)-1].Data }
-
-// finished checks that the run ended well.
-func (c *run) finished() *run {
-	c.t.Helper()
-	if _, ok := c.terminal().(event.RunFinished); !ok {
-		c.t.Fatalf("ended as %+v", c.terminal())
-	}
-	return c
-}
-
-// asked gives what the run asks a person.
-func (c *run) asked() event.InterruptRequested {
-	c.t.Helper()
-	if _, ok := c.terminal().(event.RunInterrupted); !ok {
-		c.t.Fatalf("ended as %+v", c.terminal())
-	}
-	return of[event.InterruptRequested](c)[0]
-}
-
-// failed checks that the run failed with a code.
-func (c *run) failed(category event.Category, code string) {
-	c.t.Helper()
-	if e, ok := c.terminal().(event.RunError); !ok || e.Category != category || e.Code != code {
-		c.t.Fatalf("ended as %+v, want %s %s", c.terminal(), category, code)
-	}
-}
-
-func of[T event.Data](c *run) []T {
-	var out []T
-	for _, e := range c.events {
-		if d, ok := e.Data.(T); ok {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-func (c *run) text() string {
-	var b strings.Builder
-	for _, d := range of[event.TextDelta](c) {
-		b.WriteString(d.Delta)
-	}
-	return b.String()
+	return drivertest.Play(ctx, r.t, r.d, t, onEvent)
 }
 
 func all(v harness.Verdict, asked event.InterruptRequested) harness.Decision {

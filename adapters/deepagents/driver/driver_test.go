@@ -16,9 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
-	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/internal/fakemodel"
 	"github.com/harness-engine/harness-engine/worker"
 )
@@ -84,80 +84,16 @@ func (r *rig) close() {
 	}
 }
 
-// collected is a sink that judges as the engine does.
-type collected struct {
-	runID     string
-	validator *event.Validator
-	events    []event.Event
-	facts     map[string]string
-	onEvent   func(event.Event)
-}
-
-func (c *collected) Yield(s worker.Step) error {
-	for k, v := range s.Facts {
-		c.facts[k] = v
-	}
-	for _, e := range s.Events {
-		out, err := c.validator.Accept(e)
-		if err != nil {
-			return err
-		}
-		c.events = append(c.events, out...)
-		if c.onEvent != nil {
-			c.onEvent(e)
-		}
-	}
-	return nil
-}
-
-func newRunID() string { return id.New(id.Run) }
-
-func (r *rig) turn(ctx context.Context, text string, onEvent func(event.Event)) *collected {
+// turn runs a turn with a message.
+func (r *rig) turn(ctx context.Context, text string, onEvent func(event.Event)) *drivertest.Run {
 	r.t.Helper()
-	return r.play(ctx, harness.Turn{RunID: newRunID(), Text: text}, onEvent)
+	return r.play(ctx, harness.Turn{Text: text}, onEvent)
 }
 
 // play runs a turn to its terminal.
-func (r *rig) play(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *collected {
+func (r *rig) play(ctx context.Context, t harness.Turn, onEvent func(event.Event)) *drivertest.Run {
 	r.t.Helper()
-	c := &collected{runID: t.RunID, validator: event.NewValidator(event.Bounds{}), facts: map[string]string{}, onEvent: onEvent}
-	started := event.RunStarted{Harness: "deepagents", AdapterVersion: "1"}
-	if t.Resume != nil {
-		started.Continues = t.Resume.RunID
-		if err := c.validator.Inherit(t.Resume.Inherit); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	if _, err := c.validator.Accept(event.Event{Data: started}); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := r.d.Turn(ctx, t, c); err != nil {
-		r.t.Fatalf("turn %+v: %v", t, err)
-	}
-	if !c.validator.Ended() {
-		r.t.Fatalf("turn %+v has no terminal", t)
-	}
-	return c
-}
-
-func (c *collected) terminal() event.Data { return c.events[len(c.events)-1].Data }
-
-func of[T event.Data](c *collected) []T {
-	var out []T
-	for _, e := range c.events {
-		if d, ok := e.Data.(T); ok {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-func (c *collected) text() string {
-	var b strings.Builder
-	for _, d := range of[event.TextDelta](c) {
-		b.WriteString(d.Delta)
-	}
-	return b.String()
+	return drivertest.Play(ctx, r.t, r.d, t, onEvent)
 }
 
 var providers = []string{"anthropic", "openai"}
@@ -168,31 +104,31 @@ func TestOneConversation(t *testing.T) {
 			r := newRig(t, provider, `{"recursionLimit":40}`)
 
 			c := r.turn(t.Context(), "The password is swordfish. [[think]] [[text]]", nil)
-			if _, ok := c.terminal().(event.RunFinished); !ok || c.text() != "Hello from the fake model." {
-				t.Fatalf("%q, %+v", c.text(), c.terminal())
+			if _, ok := c.Terminal().(event.RunFinished); !ok || c.Text() != "Hello from the fake model." {
+				t.Fatalf("%q, %+v", c.Text(), c.Terminal())
 			}
-			if len(of[event.ReasoningDelta](c)) == 0 {
+			if len(drivertest.Of[event.ReasoningDelta](c)) == 0 {
 				t.Error("no reasoning")
 			}
-			usage := of[event.UsageUpdated](c)
+			usage := drivertest.Of[event.UsageUpdated](c)
 			if len(usage) == 0 || !usage[len(usage)-1].Final || *usage[len(usage)-1].OutputTokens == 0 {
 				t.Errorf("usage %+v", usage)
 			}
-			session := c.facts["native_session_id"]
+			session := c.Facts["native_session_id"]
 			if session == "" {
 				t.Error("no native session id")
 			}
 
 			c = r.turn(t.Context(), `[[tool write_file {"file_path":"/notes.md","content":"kept words"}]] [[then]] [[tool read_file {"file_path":"/notes.md"}]]`, nil)
 			var names []string
-			for _, s := range of[event.ToolStarted](c) {
+			for _, s := range drivertest.Of[event.ToolStarted](c) {
 				names = append(names, s.Name)
 				if len(s.Arguments) == 0 {
 					t.Errorf("%s has no arguments", s.Name)
 				}
 			}
-			if !slices.Equal(names, []string{"write_file", "read_file"}) || len(of[event.ToolFinished](c)) != 2 {
-				t.Errorf("tools %v, finished %d", names, len(of[event.ToolFinished](c)))
+			if !slices.Equal(names, []string{"write_file", "read_file"}) || len(drivertest.Of[event.ToolFinished](c)) != 2 {
+				t.Errorf("tools %v, finished %d", names, len(drivertest.Of[event.ToolFinished](c)))
 			}
 			if raw, err := os.ReadFile(filepath.Join(r.env.Workspace, "notes.md")); err != nil || string(raw) != "kept words" {
 				t.Errorf("file %q, %v", raw, err)
@@ -204,9 +140,9 @@ func TestOneConversation(t *testing.T) {
 			} {
 				before := len(r.model.Requests())
 				c = r.turn(t.Context(), "[[http "+status+"]]", nil)
-				e, ok := c.terminal().(event.RunError)
+				e, ok := c.Terminal().(event.RunError)
 				if !ok || e.Category != category {
-					t.Errorf("HTTP %s: %+v", status, c.terminal())
+					t.Errorf("HTTP %s: %+v", status, c.Terminal())
 				}
 				if n := len(r.model.Requests()) - before; n != 1 {
 					t.Errorf("HTTP %s: %d calls of the model", status, n)
@@ -217,8 +153,8 @@ func TestOneConversation(t *testing.T) {
 			if n := len(r.model.Requests()) - before; n != 3 {
 				t.Errorf("cut: %d calls of the model", n)
 			}
-			if e, ok := c.terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "model_stream_cut" {
-				t.Errorf("cut: %+v", c.terminal())
+			if e, ok := c.Terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "model_stream_cut" {
+				t.Errorf("cut: %+v", c.Terminal())
 			}
 
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -227,21 +163,21 @@ func TestOneConversation(t *testing.T) {
 					cancel(&worker.Cancelled{Reason: event.CancelClientRequest})
 				}
 			})
-			if e, ok := c.terminal().(event.RunCancelled); !ok || e.Reason != event.CancelClientRequest {
-				t.Errorf("cancel: %+v", c.terminal())
+			if e, ok := c.Terminal().(event.RunCancelled); !ok || e.Reason != event.CancelClientRequest {
+				t.Errorf("cancel: %+v", c.Terminal())
 			}
 
 			// Another worker of the same conversation.
 			r.close()
 			r.open()
 			c = r.turn(t.Context(), "[[recall]]", nil)
-			if !strings.Contains(c.text(), "swordfish") {
-				t.Errorf("recalled %q", c.text())
+			if !strings.Contains(c.Text(), "swordfish") {
+				t.Errorf("recalled %q", c.Text())
 			}
-			if c.facts["native_session_id"] != session {
-				t.Errorf("session %q became %q", session, c.facts["native_session_id"])
+			if c.Facts["native_session_id"] != session {
+				t.Errorf("session %q became %q", session, c.Facts["native_session_id"])
 			}
-			for _, e := range c.events {
+			for _, e := range c.Events {
 				if d, ok := e.Data.(event.RunFinished); ok && d.Thread.Durability != event.DurabilityLocal {
 					t.Errorf("durability %s", d.Thread.Durability)
 				}
@@ -257,7 +193,7 @@ func TestACutAnswerIsAskedForAgain(t *testing.T) {
 			r := newRig(t, provider, "")
 			c := r.turn(t.Context(), "[[slow 2 1]] [[cut 1]] [[text]]", nil)
 			var got []string
-			for _, e := range c.events {
+			for _, e := range c.Events {
 				switch d := e.Data.(type) {
 				case event.TextStarted, event.TextFinished, event.RunFinished:
 					got = append(got, string(e.Type()))
@@ -269,10 +205,10 @@ func TestACutAnswerIsAskedForAgain(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("got %v", got)
 			}
-			if c.text() != "tick0 tick1 tick0 tick1 Hello from the fake model." {
-				t.Errorf("text %q", c.text())
+			if c.Text() != "tick0 tick1 tick0 tick1 Hello from the fake model." {
+				t.Errorf("text %q", c.Text())
 			}
-			if started := of[event.TextStarted](c); len(started) == 2 && started[0].MessageID == started[1].MessageID {
+			if started := drivertest.Of[event.TextStarted](c); len(started) == 2 && started[0].MessageID == started[1].MessageID {
 				t.Error("one message id for both")
 			}
 		})
@@ -304,12 +240,12 @@ func TestTheAgentIsKilledInMidTurn(t *testing.T) {
 			first.Kill()
 		}
 	})
-	if e, ok := c.terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "harness_exited" {
-		t.Errorf("terminal %+v", c.terminal())
+	if e, ok := c.Terminal().(event.RunError); !ok || e.Category != event.CategoryUnavailable || e.Code != "harness_exited" {
+		t.Errorf("terminal %+v", c.Terminal())
 	}
 	c = r.turn(t.Context(), "[[recall]]", nil)
-	if !strings.Contains(c.text(), "swordfish") {
-		t.Errorf("recalled %q", c.text())
+	if !strings.Contains(c.Text(), "swordfish") {
+		t.Errorf("recalled %q", c.Text())
 	}
 	if tree.last == first {
 		t.Error("no other process was started")
@@ -319,21 +255,21 @@ func TestTheAgentIsKilledInMidTurn(t *testing.T) {
 func TestDelegatedAgentsAndThePlan(t *testing.T) {
 	r := newRig(t, "anthropic", "")
 	c := r.turn(t.Context(), `[[tool task {"description":"say hello","subagent_type":"general-purpose"}]]`, nil)
-	entered, exited := of[event.NamespaceEntered](c), of[event.NamespaceExited](c)
+	entered, exited := drivertest.Of[event.NamespaceEntered](c), drivertest.Of[event.NamespaceExited](c)
 	if len(entered) != 1 || len(exited) != 1 || entered[0].ID != exited[0].ID || exited[0].Outcome != "success" {
 		t.Fatalf("entered %+v, exited %+v", entered, exited)
 	}
-	if started := of[event.ToolStarted](c); len(started) != 1 || started[0].ToolCallID != entered[0].ParentToolCallID {
+	if started := drivertest.Of[event.ToolStarted](c); len(started) != 1 || started[0].ToolCallID != entered[0].ParentToolCallID {
 		t.Errorf("tools %+v", started)
 	}
-	inside := slices.ContainsFunc(c.events, func(e event.Event) bool {
+	inside := slices.ContainsFunc(c.Events, func(e event.Event) bool {
 		return e.Type() == event.TypeTextDelta && slices.Equal(e.Namespace, []string{entered[0].ID})
 	})
 	if !inside {
 		t.Error("no text inside of the namespace")
 	}
 	c = r.turn(t.Context(), `[[tool write_todos {"todos":[{"content":"look","status":"completed"},{"content":"leap","status":"pending"}]}]]`, nil)
-	plan := of[event.PlanUpdated](c)
+	plan := drivertest.Of[event.PlanUpdated](c)
 	if len(plan) != 1 || len(plan[0].Entries) != 2 || plan[0].Entries[1] != (event.PlanEntry{Content: "leap", Status: "pending"}) {
 		t.Errorf("plan %+v", plan)
 	}

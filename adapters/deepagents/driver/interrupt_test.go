@@ -12,38 +12,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
-	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/worker"
 )
 
-// move closes the worker and opens another with nothing but what StatePaths name, in a fresh state folder.
+// move gives the conversation to another worker, which has nothing but what StatePaths name.
 func (r *rig) move() {
 	r.t.Helper()
-	paths := r.d.(worker.Stateful).StatePaths()
+	state := drivertest.MoveState(r.t, r.d, r.env.State)
 	r.close()
-	state := r.t.TempDir()
-	for _, path := range paths {
-		from := filepath.Join(r.env.State, filepath.FromSlash(path))
-		info, err := os.Stat(from)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err != nil:
-			r.t.Fatal(err)
-		case info.IsDir():
-			err = os.CopyFS(filepath.Join(state, filepath.FromSlash(path)), os.DirFS(from))
-		default:
-			var raw []byte
-			if raw, err = os.ReadFile(from); err == nil {
-				err = os.WriteFile(filepath.Join(state, filepath.FromSlash(path)), raw, 0o600)
-			}
-		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
-	}
 	if err := os.RemoveAll(r.env.State); err != nil {
 		r.t.Fatal(err)
 	}
@@ -55,22 +34,10 @@ func (r *rig) move() {
 }
 
 // interrupted runs a turn that has to end with an interrupt.
-func (r *rig) interrupted(turn harness.Turn) (*collected, event.InterruptRequested) {
+func (r *rig) interrupted(turn harness.Turn) (*drivertest.Run, event.InterruptRequested) {
 	r.t.Helper()
 	c := r.play(r.t.Context(), turn, nil)
-	asked := of[event.InterruptRequested](c)
-	end, ok := c.terminal().(event.RunInterrupted)
-	if len(asked) != 1 || !ok || end.InterruptID != id.OfInterrupt(turn.RunID) || asked[0].InterruptID != end.InterruptID {
-		r.t.Fatalf("asked %+v, ended as %+v", asked, c.terminal())
-	}
-	return c, asked[0]
-}
-
-// resume is the turn that goes on after one that was interrupted.
-func (c *collected) resume(runID string, d harness.Decision) harness.Turn {
-	return harness.Turn{RunID: runID, Resume: &harness.Resume{
-		RunID: c.runID, InterruptID: id.OfInterrupt(c.runID), Revision: 1, Decision: d, Inherit: c.validator.Inheritance(),
-	}}
+	return c, c.Asked()
 }
 
 func verdicts(calls []event.ApprovalCall, verdict func(c event.ApprovalCall) harness.CallDecision) harness.Decision {
@@ -115,7 +82,7 @@ func TestApproveEditRejectOnAnotherHost(t *testing.T) {
 			write := func(name string) string {
 				return fmt.Sprintf(`[[tool write_file {"file_path":"/%s","content":"%[1]s"}]]`, name)
 			}
-			first, asked := r.interrupted(harness.Turn{RunID: newRunID(), Text: "Remember swordfish. " + write("kept") + write("edited") + write("refused")})
+			first, asked := r.interrupted(harness.Turn{Text: "Remember swordfish. " + write("kept") + write("edited") + write("refused")})
 			if asked.Kind != event.InterruptApproval || len(asked.Calls) != 3 {
 				t.Fatalf("asked %+v", asked)
 			}
@@ -134,7 +101,7 @@ func TestApproveEditRejectOnAnotherHost(t *testing.T) {
 				t.Fatalf("files before the decision: %v", got)
 			}
 			r.move()
-			c := r.play(t.Context(), first.resume(newRunID(), verdicts(asked.Calls, func(c event.ApprovalCall) harness.CallDecision {
+			c := r.play(t.Context(), first.Resume(verdicts(asked.Calls, func(c event.ApprovalCall) harness.CallDecision {
 				switch file(t, c) {
 				case "edited":
 					return harness.CallDecision{Verdict: harness.Edit, Arguments: json.RawMessage(`{"file_path":"/other","content":"changed"}`)}
@@ -143,32 +110,32 @@ func TestApproveEditRejectOnAnotherHost(t *testing.T) {
 				}
 				return harness.CallDecision{Verdict: harness.Approve}
 			})), nil)
-			if _, ok := c.terminal().(event.RunFinished); !ok {
-				t.Fatalf("ended as %+v", c.terminal())
+			if _, ok := c.Terminal().(event.RunFinished); !ok {
+				t.Fatalf("ended as %+v", c.Terminal())
 			}
 			if got := r.files(); !slices.Equal(got, []string{"kept", "other"}) {
 				t.Errorf("files %v", got)
 			}
-			if started, finished, failed := of[event.ToolStarted](c), of[event.ToolFinished](c), of[event.ToolError](c); len(started) != 0 ||
+			if started, finished, failed := drivertest.Of[event.ToolStarted](c), drivertest.Of[event.ToolFinished](c), drivertest.Of[event.ToolError](c); len(started) != 0 ||
 				len(finished) != 2 || len(failed) != 1 || failed[0].Code != "rejected" {
 				t.Errorf("started %+v, finished %+v, failed %+v", started, finished, failed)
 			}
-			if !strings.Contains(c.text(), "They said: not now") {
-				t.Errorf("the model was told %q", c.text())
+			if !strings.Contains(c.Text(), "They said: not now") {
+				t.Errorf("the model was told %q", c.Text())
 			}
 			r.move()
-			if c = r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.text(), "swordfish") {
-				t.Errorf("recalled %q", c.text())
+			if c = r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.Text(), "swordfish") {
+				t.Errorf("recalled %q", c.Text())
 			}
-			if c = r.play(t.Context(), first.resume(newRunID(), harness.Decision{}), nil); !lost(c) {
-				t.Errorf("a decision twice: %+v", c.terminal())
+			if c = r.play(t.Context(), first.Resume(harness.Decision{}), nil); !lost(c) {
+				t.Errorf("a decision twice: %+v", c.Terminal())
 			}
 		})
 	}
 }
 
-func lost(c *collected) bool {
-	e, ok := c.terminal().(event.RunError)
+func lost(c *drivertest.Run) bool {
+	e, ok := c.Terminal().(event.RunError)
 	return ok && e.Code == worker.CodeRunInterruptLost
 }
 
@@ -181,22 +148,22 @@ func TestFormAndDelegatedAgentsOnAnotherHost(t *testing.T) {
 	}
 	child := `{"description":"[[tool delete {\"file_path\":\"/old\"}]]","subagent_type":"general-purpose"}`
 	form := `{"prompt":"Which?","fields":[{"name":"colour","label":"Colour","kind":"choice","choices":["red","blue"],"required":true},{"name":"n","kind":"number"}]}`
-	first, asked := r.interrupted(harness.Turn{RunID: newRunID(), Text: "[[tool task " + child + "]] [[tool request_input " + form + "]]"})
+	first, asked := r.interrupted(harness.Turn{Text: "[[tool task " + child + "]] [[tool request_input " + form + "]]"})
 	if len(asked.Calls) != 1 || asked.Calls[0].Name != "delete" {
 		t.Fatalf("asked %+v", asked)
 	}
-	entered := of[event.NamespaceEntered](first)
+	entered := drivertest.Of[event.NamespaceEntered](first)
 	if len(entered) != 1 {
 		t.Fatalf("entered %+v", entered)
 	}
 	r.move()
-	second, asked := r.interrupted(first.resume(newRunID(), verdicts(asked.Calls, func(event.ApprovalCall) harness.CallDecision {
+	second, asked := r.interrupted(first.Resume(verdicts(asked.Calls, func(event.ApprovalCall) harness.CallDecision {
 		return harness.CallDecision{Verdict: harness.Approve}
 	})))
 	if len(r.files()) > 0 {
 		t.Errorf("files %v", r.files())
 	}
-	if exited := of[event.NamespaceExited](second); len(exited) != 1 || exited[0].ID != entered[0].ID || exited[0].Outcome != "success" {
+	if exited := drivertest.Of[event.NamespaceExited](second); len(exited) != 1 || exited[0].ID != entered[0].ID || exited[0].Outcome != "success" {
 		t.Errorf("exited %+v", exited)
 	}
 	want := []event.FormField{
@@ -206,9 +173,9 @@ func TestFormAndDelegatedAgentsOnAnotherHost(t *testing.T) {
 		t.Errorf("asked %+v", asked)
 	}
 	r.move()
-	c := r.play(t.Context(), second.resume(newRunID(), harness.Decision{Form: json.RawMessage(`{"colour":"blue","n":3}`)}), nil)
-	if _, ok := c.terminal().(event.RunFinished); !ok || !strings.Contains(c.text(), `{"colour":"blue","n":3}`) {
-		t.Errorf("%q, ended as %+v", c.text(), c.terminal())
+	c := r.play(t.Context(), second.Resume(harness.Decision{Form: json.RawMessage(`{"colour":"blue","n":3}`)}), nil)
+	if _, ok := c.Terminal().(event.RunFinished); !ok || !strings.Contains(c.Text(), `{"colour":"blue","n":3}`) {
+		t.Errorf("%q, ended as %+v", c.Text(), c.Terminal())
 	}
 }
 
@@ -216,20 +183,20 @@ func TestAnotherMessageInsteadOfADecision(t *testing.T) {
 	r := newRig(t, "anthropic", "")
 	r.c.Approval = harness.ApproveAlways
 	r.move()
-	first, _ := r.interrupted(harness.Turn{RunID: newRunID(), Text: `The password is swordfish. [[tool write_file {"file_path":"/a","content":"x"}]]`})
+	first, _ := r.interrupted(harness.Turn{Text: `The password is swordfish. [[tool write_file {"file_path":"/a","content":"x"}]]`})
 	c := r.turn(t.Context(), "[[recall]]", nil)
-	if _, ok := c.terminal().(event.RunFinished); !ok || !strings.Contains(c.text(), "swordfish") {
-		t.Errorf("%q, ended as %+v", c.text(), c.terminal())
+	if _, ok := c.Terminal().(event.RunFinished); !ok || !strings.Contains(c.Text(), "swordfish") {
+		t.Errorf("%q, ended as %+v", c.Text(), c.Terminal())
 	}
 	// What the agent tells of the call belongs to the run that was interrupted.
-	if failed := of[event.ToolError](c); len(failed) > 0 || !strings.Contains(c.facts["acp.late_updates"], "tool_call=1") {
-		t.Errorf("failed %+v, facts %v", failed, c.facts)
+	if failed := drivertest.Of[event.ToolError](c); len(failed) > 0 || !strings.Contains(c.Facts["acp.late_updates"], "tool_call=1") {
+		t.Errorf("failed %+v, facts %v", failed, c.Facts)
 	}
 	if got := r.files(); len(got) > 0 {
 		t.Errorf("files %v", got)
 	}
-	if c = r.play(t.Context(), first.resume(newRunID(), harness.Decision{}), nil); !lost(c) {
-		t.Errorf("a late decision: %+v", c.terminal())
+	if c = r.play(t.Context(), first.Resume(harness.Decision{}), nil); !lost(c) {
+		t.Errorf("a late decision: %+v", c.Terminal())
 	}
 }
 
@@ -241,15 +208,15 @@ func TestAttachmentsReachTheModelAndMove(t *testing.T) {
 				{Name: "cat.png", MediaType: "image/png", Data: []byte{1, 2, 3}},
 				{Name: "notes.md", MediaType: "text/markdown", Data: []byte("the word is swordfish")},
 			}
-			c := r.play(t.Context(), harness.Turn{RunID: newRunID(), Text: "look", Files: files}, nil)
+			c := r.play(t.Context(), harness.Turn{Text: "look", Files: files}, nil)
 			const seen = "[image/png 3 bytes 039058c6f2c0cb49]"
-			if !strings.Contains(c.text(), "swordfish") || !strings.Contains(c.text(), seen) {
-				t.Errorf("the model saw %q", c.text())
+			if !strings.Contains(c.Text(), "swordfish") || !strings.Contains(c.Text(), seen) {
+				t.Errorf("the model saw %q", c.Text())
 			}
 			r.move()
 			c = r.turn(t.Context(), "[[recall]]", nil)
-			if !strings.Contains(c.text(), "swordfish") || !strings.Contains(c.text(), seen) || !strings.Contains(c.text(), "notes.md") {
-				t.Errorf("recalled %q", c.text())
+			if !strings.Contains(c.Text(), "swordfish") || !strings.Contains(c.Text(), seen) || !strings.Contains(c.Text(), "notes.md") {
+				t.Errorf("recalled %q", c.Text())
 			}
 		})
 	}
@@ -274,8 +241,8 @@ func TestACancelledTurnLeavesTheStateAtRest(t *testing.T) {
 	}
 	r.open()
 	r.move()
-	if c := r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.text(), "swordfish") {
-		t.Errorf("recalled %q", c.text())
+	if c := r.turn(t.Context(), "[[recall]]", nil); !strings.Contains(c.Text(), "swordfish") {
+		t.Errorf("recalled %q", c.Text())
 	}
 }
 
