@@ -156,57 +156,61 @@ const runText = `subscription { runEvents(runId: "run_1") { through caughtUp eve
 
 // Whoever selects the same gets the same bytes, however it was written; whoever selects something else does not.
 func TestFeedsShareDeliveries(t *testing.T) {
-	h := newHouse(t, &switchable{})
-	defer h.hub.Close()
-	same := []Feed{
-		h.open(runText, ""),
-		h.open(runText, "0"),
-		h.open(`subscription Named { runEvents(after: 0, runId: "run_1") { ...B } }
+	synctest.Test(t, func(t *testing.T) { // a frame is kept for a time
+		h := newHouse(t, &switchable{})
+		defer h.hub.Close()
+		same := []Feed{
+			h.open(runText, ""),
+			h.open(runText, "0"),
+			h.open(`subscription Named { runEvents(after: 0, runId: "run_1") { ...B } }
 			fragment B on RunEventBatch { through caughtUp events { ... on RunEvent { sequence } type ... on TextDeltaEvent { delta } sequence runId @include(if: false) } }`, ""),
-	}
-	other := []Feed{
-		h.open(`subscription { runEvents(runId: "run_1") { caughtUp through events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
-		h.open(`subscription { r: runEvents(runId: "run_1") { through caughtUp events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
-		h.open(`subscription { sessionEvents(sessionId: "ses_1") { through caughtUp events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
-	}
-	for round := range 3 {
-		var first []Item
-		for i, f := range append(same, other...) {
-			got, ended := h.items(f)
-			if len(got) != 1 || ended {
-				t.Fatalf("round %d, feed %d: %d items, ended %v", round, i, len(got), ended)
-			}
-			if i == 0 {
-				first = got
-			}
-			if shared := &got[0].Payload[0] == &first[0].Payload[0]; shared != (i < len(same)) {
-				t.Errorf("round %d, feed %d: shared %v", round, i, shared)
-			}
 		}
-		h.say(event.TextDelta{MessageID: "m", Delta: "x"}, event.TextDelta{MessageID: "m", Delta: "y"})
-	}
-	for _, f := range append(same, other...) {
-		f.Close()
-		f.Close()
-	}
+		other := []Feed{
+			h.open(`subscription { runEvents(runId: "run_1") { caughtUp through events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
+			h.open(`subscription { r: runEvents(runId: "run_1") { through caughtUp events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
+			h.open(`subscription { sessionEvents(sessionId: "ses_1") { through caughtUp events { sequence type ... on TextDeltaEvent { delta } } } }`, ""),
+		}
+		for round := range 3 {
+			var first []Item
+			for i, f := range append(same, other...) {
+				got, ended := h.items(f)
+				if len(got) != 1 || ended {
+					t.Fatalf("round %d, feed %d: %d items, ended %v", round, i, len(got), ended)
+				}
+				if i == 0 {
+					first = got
+				}
+				if shared := &got[0].Payload[0] == &first[0].Payload[0]; shared != (i < len(same)) {
+					t.Errorf("round %d, feed %d: shared %v", round, i, shared)
+				}
+			}
+			h.say(event.TextDelta{MessageID: "m", Delta: "x"}, event.TextDelta{MessageID: "m", Delta: "y"})
+		}
+		for _, f := range append(same, other...) {
+			f.Close()
+			f.Close()
+		}
+	})
 }
 
 // caughtUp is told as it is for each reader, and where it is not selected it splits nothing.
 func TestCaughtUpDoesNotBreakSharing(t *testing.T) {
-	h := newHouse(t, &switchable{})
-	defer h.hub.Close()
-	plain := `subscription { runEvents(runId: "run_1") { through events { sequence } } }`
-	f, p := h.open(runText, ""), h.open(plain, "")
-	live, livePlain := first(h.items(f)), first(h.items(p))
-	h.say(event.TextDelta{MessageID: "m", Delta: "x"})
-	late, _ := h.items(h.open(runText, ""))
-	latePlain, _ := h.items(h.open(plain, ""))
-	if !strings.Contains(string(live.Payload), `"caughtUp":true`) || !strings.Contains(string(late[0].Payload), `"caughtUp":false`) {
-		t.Errorf("live %s, late %s", live.Payload, late[0].Payload)
-	}
-	if &livePlain.Payload[0] != &latePlain[0].Payload[0] {
-		t.Error("without caughtUp the same delivery was encoded twice")
-	}
+	synctest.Test(t, func(t *testing.T) { // a frame is kept for a time
+		h := newHouse(t, &switchable{})
+		defer h.hub.Close()
+		plain := `subscription { runEvents(runId: "run_1") { through events { sequence } } }`
+		f, p := h.open(runText, ""), h.open(plain, "")
+		live, livePlain := first(h.items(f)), first(h.items(p))
+		h.say(event.TextDelta{MessageID: "m", Delta: "x"})
+		late, _ := h.items(h.open(runText, ""))
+		latePlain, _ := h.items(h.open(plain, ""))
+		if !strings.Contains(string(live.Payload), `"caughtUp":true`) || !strings.Contains(string(late[0].Payload), `"caughtUp":false`) {
+			t.Errorf("live %s, late %s", live.Payload, late[0].Payload)
+		}
+		if &livePlain.Payload[0] != &latePlain[0].Payload[0] {
+			t.Error("without caughtUp the same delivery was encoded twice")
+		}
+	})
 }
 
 func first(items []Item, _ bool) Item { return items[0] }
