@@ -35,7 +35,7 @@ func (l *log) touch(change func(subject *string)) (epoch int64) {
 // A state that waits behind a client which does not read is not written when the permission has gone meanwhile, over
 // either transport: it is asked for again when it is its turn.
 func TestAStateDoesNotWaitBehindItsPermission(t *testing.T) {
-	const maxAge = 200 * time.Millisecond
+	const maxAge = shortAge
 	for name, watch := range map[string]func(w *world) (client net.Addr, next func() []byte){
 		"WebSocket": func(w *world) (net.Addr, func() []byte) {
 			c := w.connect(w.token("alice"))
