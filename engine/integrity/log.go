@@ -26,100 +26,126 @@ type logView struct {
 	finding     *Finding // the first thing that is wrong
 }
 
-// readLog reads a run's log from its beginning. through is how far it has expired: what is missing up to there is no gap.
-// inherited is what the run goes on from; nil: nobody knows any more, and the automaton cannot judge.
+// logReader follows a log, chunk by chunk, until something in it is wrong.
+type logReader struct {
+	run       run.Run
+	view      logView
+	next      int64            // where the next chunk has to begin
+	automaton *event.Validator // nil: it cannot judge, since nobody knows what was open
+	cursors   map[string]event.Cursor
+	chunks    int64 // that are right
+	events    int64 // in them
+}
+
+// readLog reads a run's log from its beginning. inherited is what the run goes on from; nil: nobody knows any more, and the
+// automaton cannot judge.
 func (v *verifier) readLog(ctx context.Context, r run.Run, inherited *event.Inheritance, count bool) (logView, error) {
-	var l logView
-	next := int64(1)
-	wrong := func(code Code, format string, args ...any) {
-		l.finding = &Finding{Code: code, Run: r.ID, Session: r.SessionID, Detail: fmt.Sprintf(format, args...)}
-	}
-	var automaton *event.Validator
+	g := logReader{run: r, next: 1, cursors: map[string]event.Cursor{}}
 	if inherited != nil {
-		automaton = event.NewValidator(event.DefaultBounds())
-		if err := automaton.Inherit(*inherited); err != nil {
-			wrong(EventOrder, "what it goes on from cannot be inherited: %v", err)
-			return l, nil
+		g.automaton = event.NewValidator(event.DefaultBounds())
+		if err := g.automaton.Inherit(*inherited); err != nil {
+			g.wrong(EventOrder, "what it goes on from cannot be inherited: %v", err)
+			return g.view, nil
 		}
 	}
-	cursors := map[string]event.Cursor{}
 	for after := int64(0); ; {
 		chunks, err := v.Source.Chunks(ctx, r.ID, after, chunkPage)
 		if errors.Is(err, ErrDamaged) {
-			wrong(ChunkDamaged, "a chunk that begins after %d cannot be decoded", after)
-			return l, nil
-		}
-		if err != nil {
-			return l, err
+			g.wrong(ChunkDamaged, "a chunk that begins after %d cannot be decoded", after)
+		} else if err != nil {
+			return g.view, err
 		}
 		for _, c := range chunks {
-			after = c.First
-			if l.first == 0 && c.First > 1 && c.First <= r.ExpiredThrough+1 { // what is before has expired
-				next, automaton = c.First, nil
-			}
-			switch {
-			case c.Verify() != nil:
-				wrong(ChunkHash, "chunk %d does not match its hash", c.First)
-			case c.First > next:
-				wrong(LogGap, "events %d to %d are missing", next, c.First-1)
-			case c.First < next:
-				wrong(LogOverlap, "chunk %d begins before the end of the one before, which is %d", c.First, next-1)
-			case c.SessionID != r.SessionID:
-				wrong(ChunkOwner, "chunk %d is of session %s", c.First, c.SessionID)
-			case c.Gen < l.gen:
-				wrong(GenerationBack, "chunk %d is of lease generation %d, after %d", c.First, c.Gen, l.gen)
-			case l.terminal.Data != nil:
-				wrong(AfterTerminal, "chunk %d follows the terminal, which is event %d", c.First, l.last)
-			}
-			for source, now := range c.Cursors {
-				if before, known := cursors[source]; l.finding == nil && known && before.Incarnation == now.Incarnation && now.Seq < before.Seq {
-					wrong(CursorBack, "in chunk %d the cursor of %s is %d, after %d", c.First, source, now.Seq, before.Seq)
-				}
-				cursors[source] = now
-			}
-			if l.finding != nil {
-				return l, nil
-			}
-			events, err := c.Events()
-			if err != nil {
-				wrong(ChunkDamaged, "chunk %d: %v", c.First, err)
-				return l, nil
-			}
-			for _, e := range events {
-				if l.terminal.Data != nil {
-					wrong(AfterTerminal, "event %d follows the terminal, which is event %d", e.Sequence, l.terminal.Sequence)
-					return l, nil
-				}
-				if automaton != nil {
-					if err := automaton.Fold(e); err != nil {
-						wrong(EventOrder, "event %d: %v", e.Sequence, err)
-						return l, nil
-					}
-				}
-				l.projection.Add(e)
-				if e.Type().Terminal() {
-					l.terminal = e
-				}
-			}
-			if l.first == 0 {
-				l.first = c.First
-			}
-			l.last, l.gen, next = c.Last, c.Gen, c.Last+1
-			if count {
-				v.add(&v.report.Chunks, 1)
-				v.add(&v.report.Events, int64(len(events)))
+			if after = c.First; g.view.finding == nil {
+				g.take(c)
 			}
 		}
-		if len(chunks) < chunkPage {
+		if g.view.finding != nil || len(chunks) < chunkPage {
 			break
 		}
 	}
-	l.whole = l.first == 1
-	if automaton != nil {
-		left := automaton.Inheritance()
-		l.left = &left
+	if count {
+		v.add(&v.report.Chunks, g.chunks)
+		v.add(&v.report.Events, g.events)
 	}
-	return l, nil
+	if g.view.finding != nil {
+		return g.view, nil
+	}
+	g.view.whole = g.view.first == 1
+	if g.automaton != nil {
+		left := g.automaton.Inheritance()
+		g.view.left = &left
+	}
+	return g.view, nil
+}
+
+func (g *logReader) wrong(code Code, format string, args ...any) {
+	g.view.finding = &Finding{Code: code, Run: g.run.ID, Session: g.run.SessionID, Detail: fmt.Sprintf(format, args...)}
+}
+
+// take judges a chunk and what is in it.
+func (g *logReader) take(c event.Chunk) {
+	if g.view.first == 0 && c.First > 1 && c.First <= g.run.ExpiredThrough+1 { // what is before has expired, and is no gap
+		g.next, g.automaton = c.First, nil
+	}
+	if g.place(c); g.view.finding != nil {
+		return
+	}
+	events, err := c.Events()
+	if err != nil {
+		g.wrong(ChunkDamaged, "chunk %d: %v", c.First, err)
+		return
+	}
+	for _, e := range events {
+		if g.view.terminal.Data != nil {
+			g.wrong(AfterTerminal, "event %d follows the terminal, which is event %d", e.Sequence, g.view.terminal.Sequence)
+			return
+		}
+		if g.automaton != nil {
+			if err := g.automaton.Fold(e); err != nil {
+				g.wrong(EventOrder, "event %d: %v", e.Sequence, err)
+				return
+			}
+		}
+		g.view.projection.Add(e)
+		if e.Type().Terminal() {
+			g.view.terminal = e
+		}
+	}
+	if g.view.first == 0 {
+		g.view.first = c.First
+	}
+	g.view.last, g.view.gen, g.next = c.Last, c.Gen, c.Last+1
+	g.chunks++
+	g.events += int64(len(events))
+}
+
+// place judges whether a chunk is itself, and may stand where it does.
+func (g *logReader) place(c event.Chunk) {
+	switch {
+	case c.Verify() != nil:
+		g.wrong(ChunkHash, "chunk %d does not match its hash", c.First)
+	case c.First > g.next:
+		g.wrong(LogGap, "events %d to %d are missing", g.next, c.First-1)
+	case c.First < g.next:
+		g.wrong(LogOverlap, "chunk %d begins before the end of the one before, which is %d", c.First, g.next-1)
+	case c.SessionID != g.run.SessionID:
+		g.wrong(ChunkOwner, "chunk %d is of session %s", c.First, c.SessionID)
+	case c.Gen < g.view.gen:
+		g.wrong(GenerationBack, "chunk %d is of lease generation %d, after %d", c.First, c.Gen, g.view.gen)
+	case g.view.terminal.Data != nil:
+		g.wrong(AfterTerminal, "chunk %d follows the terminal, which is event %d", c.First, g.view.last)
+	}
+	if g.view.finding != nil {
+		return
+	}
+	for source, now := range c.Cursors {
+		if before, known := g.cursors[source]; known && before.Incarnation == now.Incarnation && now.Seq < before.Seq {
+			g.wrong(CursorBack, "in chunk %d the cursor of %s is %d, after %d", c.First, source, now.Seq, before.Seq)
+			return
+		}
+		g.cursors[source] = now
+	}
 }
 
 // inherited is what a run finds open: nothing, or what the run that it continues left. nil where that has expired or is wrong
