@@ -126,8 +126,8 @@ type repairCmd struct {
 
 // Help is shown by admin repair --help.
 func (repairCmd) Help() string {
-	return `Verifies first, and then writes run documents anew from their logs and frees conversations of runs that have ended. Prints
-what it changed, and what it cannot repair; the exit code is 1 when there is something of the latter.`
+	return `Verifies first, and then writes run documents anew from their logs and frees conversations of runs that have ended. A run
+that an engine has halted because its log is damaged is given up: it becomes FAILED, and its conversation goes on. Prints what it changed, and what it cannot repair; the exit code is 1 when there is something of the latter.`
 }
 
 func (c repairCmd) Run(ctx context.Context) error {

@@ -203,6 +203,7 @@ func (h *Hub) learn(ctx context.Context, t *topic) error {
 func (h *Hub) refresh(ctx context.Context, t *topic) error {
 	tail, err := h.o.Log.Tail(ctx, t.runID)
 	var gone *ExpiredError
+	var ended *GivenUpError
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -212,6 +213,8 @@ func (h *Hub) refresh(ctx context.Context, t *topic) error {
 		h.bytes -= t.drop()
 		h.pages.drop(t.runID)
 		h.wake(t.advance(gone.Through, true))
+	case errors.As(err, &ended):
+		h.wake(t.advance(ended.Through, true))
 	case err != nil:
 		return err
 	case h.topics[t.runID] == t && t.behind(tail.Last) && tail.Verify() == nil:

@@ -62,7 +62,7 @@ func (e *DuplicateError) Error() string {
 //
 // Retention removes chunks of ended runs from below, after the run's document says up to where. Each read knows that mark
 // from the same state that it reads the chunks from, and answers *ExpiredError instead of a log with a hole: Get of a chunk
-// that begins at or below it, Tail when all is gone, Read from before it.
+// that begins at or below it, Tail when all is gone, Read from before it. Tail of a run that was given up is *GivenUpError.
 type Log interface {
 	// Append makes c durable and returns nil only then. It returns *DuplicateError when the key is taken,
 	// ErrUnknownOutcome (wrapped) when it cannot tell, any other error when nothing was written. It keeps no

@@ -31,6 +31,7 @@ const (
 	DocumentDamaged  Code = "document_damaged"  // a document cannot be decoded
 	Projection       Code = "projection"        // a run document does not say what its log says; can be repaired
 	SessionMissing   Code = "session_missing"   // a run names a session that is not there
+	RunHalted        Code = "run_halted"        // a run was halted because its log was found damaged, and nobody has given it up; can be repaired
 	RunUnheld        Code = "run_unheld"        // a run has not ended, and its session does not hold it
 	BindingInvalid   Code = "binding_invalid"   // a binding breaks an invariant
 	BindingRun       Code = "binding_run"       // a binding holds a run that is not there, or another session's

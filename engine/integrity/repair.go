@@ -46,7 +46,8 @@ type Repaired struct {
 }
 
 // Repair verifies, and then mends what documents say otherwise than the logs, which it trusts where they are whole: run
-// documents are projected anew, and conversations are freed of runs that have ended. It writes by conditional updates and
+// documents are projected anew, conversations are freed of runs that have ended, and halted runs are given up, or, where their
+// logs are whole by now, left to the engines again. It writes by conditional updates and
 // the ordinary transitions, so it may run beside engines and may be repeated. It touches neither logs nor blobs.
 func Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 	report, err := Verify(ctx, o.Options)
@@ -63,6 +64,8 @@ func Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 			changes, err = v.project(ctx, o, f)
 		case BindingEnded:
 			changes, err = free(ctx, o, f)
+		case RunHalted:
+			changes, err = v.halted(ctx, o, f)
 		}
 		if err != nil {
 			return out, fmt.Errorf("failed to repair %s: %w", f, err)
@@ -123,6 +126,48 @@ func (v *verifier) project(ctx context.Context, o RepairOptions, f Finding) ([]C
 	return nil, fmt.Errorf("failed to update run %s: %w after %d attempts", f.Run, run.ErrRevision, repairAttempts)
 }
 
+// halted lets a conversation go of a halted run, which ends without its log; or takes the halt back where the log is whole.
+func (v *verifier) halted(ctx context.Context, o RepairOptions, f Finding) ([]Change, error) {
+	for range repairAttempts {
+		r, err := o.Runs.Run(ctx, f.Run)
+		if err != nil || r.Halted == nil || r.Status.Ended() {
+			return nil, err
+		}
+		inherited, err := v.inherited(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		l, err := v.readLog(ctx, r, inherited, false)
+		if err != nil {
+			return nil, err
+		}
+		done := Change{Code: RunHalted, Run: r.ID, Session: r.SessionID, Detail: "its log is whole: the engines go on with it"}
+		if l.finding == nil && l.whole {
+			r.Halted = nil
+		} else {
+			done.Detail = "given up: it is FAILED, and its log stays as it is"
+			if _, err := run.GiveUp(&r, l.last, o.Now()); err != nil {
+				return nil, err
+			}
+		}
+		if o.DryRun {
+			return []Change{done}, nil
+		}
+		r.Rev++
+		switch err := o.Runs.UpdateRun(ctx, r); {
+		case err == nil && r.Halted == nil:
+			return []Change{done}, nil
+		case err == nil:
+			freed, err := free(ctx, o, Finding{Code: BindingEnded, Run: r.ID, Session: r.SessionID})
+			return append([]Change{done}, freed...), err
+		case errors.Is(err, run.ErrRevision), errors.Is(err, run.ErrUnknownOutcome):
+		default:
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("failed to update run %s: %w after %d attempts", f.Run, run.ErrRevision, repairAttempts)
+}
+
 var errNotEnded = errors.New("integrity: the run has not ended")
 
 // free lets the conversation go of a run whose log and document have ended; the next of its queue becomes active, and is
@@ -138,13 +183,19 @@ func free(ctx context.Context, o RepairOptions, f Finding) ([]Change, error) {
 			return b, err
 		}
 		chunks, err := o.Source.Chunks(ctx, f.Run, max(0, r.LastSequence-event.MaxChunkEvents), 1000)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrDamaged) {
 			return b, err
 		}
-		if !r.Status.Ended() || len(chunks) == 0 || !chunks[len(chunks)-1].Terminal {
+		givenUp := r.Status.Ended() && r.Halted != nil
+		if !givenUp && (!r.Status.Ended() || len(chunks) == 0 || !chunks[len(chunks)-1].Terminal) {
 			return b, errNotEnded
 		}
-		n, err := session.Finish(b, session.Lease{Run: f.Run, Gen: b.Active.Gen}, o.Owner, op)
+		var n session.Binding
+		if givenUp {
+			n, err = session.GiveUp(b, f.Run, o.Owner, op)
+		} else {
+			n, err = session.Finish(b, session.Lease{Run: f.Run, Gen: b.Active.Gen}, o.Owner, op)
+		}
 		if next = ""; err == nil && n.Active != nil {
 			next = n.Active.Run
 		}

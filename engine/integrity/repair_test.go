@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/harness-engine/harness-engine/engine/integrity"
+	"github.com/harness-engine/harness-engine/engine/run"
 	"github.com/harness-engine/harness-engine/store/files"
 )
 
@@ -86,6 +87,24 @@ func TestRepair(t *testing.T) {
 		{"a log", statements("UPDATE chunks SET sha256 = zeroblob(32) WHERE run = '" + done + "' AND first = 2"), 0, 1, nil},
 		{"a projection of a damaged log", statements("UPDATE chunks SET sha256 = zeroblob(32) WHERE run = '"+done+"' AND first = 2",
 			"UPDATE runs SET body = json_set(body, '$.status', 'FAILED') WHERE id = '"+done+"'"), 0, 1, nil},
+		{"a halted run that holds its conversation", statements(halt(done), held(sesDone, done, 1, ""),
+			"UPDATE chunks SET sha256 = zeroblob(32) WHERE run = '"+done+"' AND first = 2"), 2, 1, func(t *testing.T, w *world) {
+			b, err := w.store.Session(t.Context(), sesDone)
+			if err != nil || b.Active != nil {
+				t.Errorf("%+v, %v", b, err)
+			}
+			if r, err := w.store.Run(t.Context(), done); err != nil || r.Status != run.StatusFailed || r.Halted == nil || len(r.Terminal) == 0 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}},
+		{"a halted run whose log is whole", statements(halt(done), held(sesDone, done, 1, "")), 3, 0, nil},
+		{"a run that was given up, and holds its conversation", statements(halt(done), held(sesDone, done, 1, ""),
+			"UPDATE chunks SET sha256 = zeroblob(32) WHERE run = '"+done+"' AND first = 2",
+			"UPDATE runs SET ended = 1, body = json_set(body, '$.status', 'FAILED') WHERE id = '"+done+"'"), 1, 1, func(t *testing.T, w *world) {
+			if b, err := w.store.Session(t.Context(), sesDone); err != nil || b.Active != nil {
+				t.Errorf("%+v, %v", b, err)
+			}
+		}},
 		{"a state", remove("threads.sub"), 0, 1, nil},
 		{"one of each", func(t *testing.T, dir string) {
 			remove("threads.sub")(t, dir)
@@ -124,4 +143,10 @@ func TestRepair(t *testing.T) {
 			}
 		})
 	}
+}
+
+// halt is a run at work whose engine has found its log damaged.
+func halt(runID string) string {
+	return "UPDATE runs SET ended = 0, body = json_remove(json_set(body, '$.status', 'RUNNING', '$.halted', json('{\"at\":\"2026-01-01T00:00:00Z\",\"why\":\"x\"}')), " +
+		"'$.terminal', '$.endedAt', '$.output') WHERE id = '" + runID + "'"
 }

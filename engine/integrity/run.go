@@ -66,6 +66,13 @@ func (v *verifier) compare(s *seen, r run.Run, l logView, b *session.Binding) er
 	at := func(code Code, format string, args ...any) Finding {
 		return Finding{Code: code, Run: r.ID, Session: r.SessionID, Detail: fmt.Sprintf(format, args...)}
 	}
+	if r.Halted != nil && !r.Status.Ended() {
+		f := at(RunHalted, "it is halted, and its log is whole by now")
+		if f.Repairable = true; l.finding != nil {
+			f.Detail = "it is halted, and keeps its session until it is given up"
+		}
+		s.find(f)
+	}
 	if l.finding != nil { // what follows from it is not told, too
 		s.find(*l.finding)
 		return nil

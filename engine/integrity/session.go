@@ -163,7 +163,7 @@ func (v *verifier) lookAtHead(ctx context.Context, b session.Binding, s *seen) e
 // compareHead looks whether the run that made the head ended as the head says.
 func (v *verifier) compareHead(ctx context.Context, b session.Binding, s *seen) error {
 	r, found, err := v.runOf(ctx, b, b.Head.ByRun, s)
-	if err != nil || !found || !r.Status.Ended() {
+	if err != nil || !found || !r.Status.Ended() || r.Halted != nil { // one that was given up ended as neither says
 		return err
 	}
 	want, err := run.TerminalOfHead(b.Head.Terminal)

@@ -11,7 +11,8 @@ import (
 )
 
 // Cancel asks for the run's end and returns at once; the log then shows how it ended. It is idempotent, and changes
-// nothing about a run that has ended. The request is durable: an engine that takes the run over obeys it.
+// nothing about a run that has ended. The request is durable: an engine that takes the run over obeys it. A run that is halted
+// is given up.
 func (c *Coordinator) Cancel(ctx context.Context, runID string) (Run, error) {
 	r, err := c.requestCancel(ctx, runID, event.CancelClientRequest)
 	if errors.Is(err, ErrNotFound) {
@@ -37,6 +38,13 @@ func (c *Coordinator) requestCancel(ctx context.Context, runID string, reason ev
 	c.mu.Unlock()
 	switch {
 	case r.CancelReason == "":
+	case r.Halted != nil:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout+endTime)
+		defer cancel()
+		if err := c.giveUp(ctx, r); err != nil {
+			return r, err
+		}
+		return c.Runs.Run(ctx, runID)
 	case x != nil:
 		x.cancel(r.CancelReason)
 	case r.Status == StatusQueued && r.Ord == 0: // it waits for its turn
@@ -77,7 +85,10 @@ func (c *Coordinator) Clear(ctx context.Context, sessionID string) (session.Bind
 		}
 	}
 	if b.Draining != "" {
-		_, err := c.requestCancel(ctx, b.Draining, event.CancelSessionCleared)
+		r, err := c.requestCancel(ctx, b.Draining, event.CancelSessionCleared)
+		if err == nil && r.Halted != nil {
+			return c.Sessions.Session(ctx, b.ID)
+		}
 		return b, err
 	}
 	c.forget(ctx, before)

@@ -102,8 +102,7 @@ func (x *execution) drive(ctx context.Context) {
 	case ctx.Err() != nil:
 		x.log.Info("run left to the next engine")
 	case errors.Is(err, event.ErrCorrupt):
-		x.c.halt(x.run.ID)
-		x.log.Error("run halted: its log is corrupt", "error", err)
+		x.halt(ctx, err)
 	default:
 		x.log.Error("run left unfinished; it will be taken up again", "error", err)
 	}
@@ -139,7 +138,8 @@ func (x *execution) steps(ctx context.Context) error {
 		x.cancel(event.CancelSessionCleared)
 	}
 	inherit, err := x.inherited(ctx)
-	if err != nil {
+	damaged := err
+	if err != nil && !errors.Is(err, event.ErrCorrupt) {
 		return err
 	}
 	w, err := event.OpenWriter(ctx, event.WriterConfig{
@@ -151,6 +151,17 @@ func (x *execution) steps(ctx context.Context) error {
 		return fmt.Errorf("failed to open the log of run %s: %w", x.run.ID, err)
 	}
 	if w.Ended() {
+		return x.settle(ctx)
+	}
+	switch {
+	case damaged != nil && w.Tail() > 0:
+		return damaged
+	case damaged != nil: // of the run that it goes on from; its own can be written
+		x.log.Error("log of the interrupted run is damaged", "error", damaged)
+		if err := x.stillborn(ctx, w, x.failure(codeInterruptLost, "the record of the run that asked is damaged; send a new message to go on",
+			event.CategoryPersistence)); err != nil {
+			return err
+		}
 		return x.settle(ctx)
 	}
 	if logged, err := x.logHead(ctx, w); err != nil || logged {

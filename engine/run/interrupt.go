@@ -238,9 +238,9 @@ func (c *Coordinator) openAtEnd(ctx context.Context, runID string) (event.Inheri
 			return v.Inheritance(), nil
 		}
 		for _, chunk := range chunks {
-			events, err := chunk.Events()
+			events, err := decoded(chunk, after)
 			if err != nil {
-				return event.Inheritance{}, err
+				return event.Inheritance{}, fmt.Errorf("failed to read interrupted run %s: %w", runID, err)
 			}
 			for _, e := range events {
 				if _, err := v.Accept(e); err != nil {

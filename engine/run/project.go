@@ -89,7 +89,8 @@ func (c *Coordinator) project(ctx context.Context, runID string) (ended bool, er
 		return false, nil
 	}
 	var gone *event.ExpiredError
-	if errors.As(err, &gone) { // retention takes nothing before the document says all that the log did
+	var givenUp *event.GivenUpError
+	if errors.As(err, &gone) || errors.As(err, &givenUp) { // retention takes nothing before the document says all that the log did
 		return true, nil
 	}
 	if err != nil {
@@ -134,9 +135,9 @@ func (c *Coordinator) fold(ctx context.Context, runID string) (projection, error
 			break
 		}
 		for _, chunk := range chunks {
-			events, err := chunk.Events()
+			events, err := decoded(chunk, after)
 			if err != nil {
-				return p, fmt.Errorf("failed to decode run %s at %d: %w", runID, chunk.First, err)
+				return p, fmt.Errorf("failed to fold run %s: %w", runID, err)
 			}
 			for _, e := range events {
 				p.add(e)
@@ -150,6 +151,21 @@ func (c *Coordinator) fold(ctx context.Context, runID string) (projection, error
 	raw, err := event.Encode(p.terminal)
 	p.raw = raw
 	return p, err
+}
+
+// decoded are the events of the chunk that follows event after, where it is what was sealed.
+func decoded(c event.Chunk, after int64) ([]event.Event, error) {
+	if err := c.Verify(); err != nil {
+		return nil, fmt.Errorf("%w: %w", event.ErrCorrupt, err)
+	}
+	if c.First != after+1 {
+		return nil, fmt.Errorf("%w: chunk %d follows event %d", event.ErrCorrupt, c.First, after)
+	}
+	events, err := c.Events()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", event.ErrCorrupt, err)
+	}
+	return events, nil
 }
 
 func (p *projection) add(e event.Event) {

@@ -25,7 +25,7 @@ func (p *Projection) Into(r *Run) error {
 	}
 	p.p.raw = raw
 	before := r.Interrupt
-	r.Interrupt = nil
+	r.Interrupt, r.Halted = nil, nil
 	p.p.into(r)
 	if r.Interrupt != nil && before != nil {
 		r.Interrupt.Settled, r.Interrupt.ResumedBy = before.Settled, before.ResumedBy

@@ -141,16 +141,3 @@ func (c *Coordinator) cancelLive(runID string, reason event.CancelReason) {
 		x.cancel(reason)
 	}
 }
-
-// halt keeps sweeps from a run whose log cannot be gone on with.
-func (c *Coordinator) halt(runID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.halted[runID] = true
-}
-
-func (c *Coordinator) isHalted(runID string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.halted[runID]
-}

@@ -72,6 +72,16 @@ type Run struct {
 	// chunk is removed, never beyond LastSequence, and never goes back. Pruned says that the chunks are gone, too.
 	ExpiredThrough int64 `json:"expiredThrough,omitempty"`
 	Pruned         bool  `json:"pruned,omitempty"`
+
+	// Halted says that the log is damaged: nobody appends to it any more. Where the run has ended all the same it was given up,
+	// and its terminal is in the document only.
+	Halted *Halt `json:"halted,omitempty"`
+}
+
+// Halt is why a run was halted.
+type Halt struct {
+	At  time.Time `json:"at"`
+	Why string    `json:"why"` // for the operator, at most 500 bytes; no client sees it
 }
 
 // Input is what the user said.

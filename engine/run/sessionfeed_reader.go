@@ -105,6 +105,10 @@ func (r *SessionReader) PollSpan(ctx context.Context, limit int) (SessionSpan, b
 			r.events.Notify(r.wake)
 			continue
 		}
+		if (errors.Is(err, event.ErrIntegrity) || errors.Is(err, event.ErrCorrupt)) && r.givenUp(ctx) {
+			r.pass() // nobody will ever read on there
+			continue
+		}
 		if !ok || err != nil {
 			return SessionSpan{}, false, err
 		}
@@ -128,6 +132,12 @@ func (r *SessionReader) pass() {
 	r.events.Close()
 	r.next, r.sequence, r.events = r.ord+1, 0, nil
 	r.pause, r.missing = soon, time.Time{}
+}
+
+// givenUp says whether the run that is read was given up, because its log is damaged.
+func (r *SessionReader) givenUp(ctx context.Context) bool {
+	found, err := r.feed.o.Runs.SessionRuns(ctx, r.session, 0, r.ord-1, 1)
+	return err == nil && len(found) > 0 && found[0].Ord == r.ord && found[0].Halted != nil && found[0].Status.Ended()
 }
 
 // find looks for the run that is next, and says whether it is there. An order is given in the binding first, and then

@@ -186,10 +186,23 @@ func (s *sweep) binding(ctx context.Context, b session.Busy) error {
 	case b.Urgent: // and the one that queued a run to take its place likewise
 		c.cancelLive(b.Run, event.CancelSuperseded)
 	}
-	if !s.claimable(b) {
+	known := c.isHalted(b.Run)
+	if !known && !s.claimable(b) {
 		return nil
 	}
-	taken, err := c.takeOver(ctx, b)
+	// Before the claim: of a run that cannot be read, no sweep raises the generation in vain.
+	r, err := c.Runs.Run(ctx, b.Run)
+	switch {
+	case err != nil:
+		return fmt.Errorf("failed to read active run %s of session %s: %w", b.Run, b.ID, err)
+	case r.Halted != nil:
+		c.noteHalted(r.ID)
+		return s.halted(ctx, r, b)
+	case known: // and its document does not say so, or no more
+		c.unhalt(r.ID)
+		return nil
+	}
+	taken, err := c.takeOver(ctx, b, r)
 	if err != nil {
 		return err
 	}
@@ -207,7 +220,7 @@ func (s *sweep) claimable(b session.Busy) bool {
 	_, live := c.live[b.Run]
 	c.mu.Unlock()
 	switch {
-	case live || c.isHalted(b.Run):
+	case live:
 		return false
 	case b.Owner == c.Boot:
 		return s.starting || s.doubted[b.Run] || c.seen.unchanged("lease "+b.ID, b.Run, s.now, ownPatience)
@@ -223,12 +236,7 @@ func (s *sweep) keepWorker(b session.Binding) {
 
 // takeOver claims the lease of a busy binding's run from the owner that was seen. The claim has no run where the binding
 // has changed hands meanwhile.
-func (c *Coordinator) takeOver(ctx context.Context, seen session.Busy) (claim, error) {
-	// Before the claim: of a run that cannot be read, no sweep raises the generation in vain.
-	r, err := c.Runs.Run(ctx, seen.Run)
-	if err != nil {
-		return claim{}, fmt.Errorf("failed to read active run %s of session %s: %w", seen.Run, seen.ID, err)
-	}
+func (c *Coordinator) takeOver(ctx context.Context, seen session.Busy, r Run) (claim, error) {
 	changed := errors.New("the binding has changed")
 	b, err := c.mutate(ctx, seen.ID, func(b session.Binding, op session.Op) (session.Binding, error) {
 		if b.Active == nil || b.Active.Run != seen.Run || b.Active.Owner != seen.Owner {
@@ -257,7 +265,7 @@ func (s *sweep) unfinished(ctx context.Context) (decided []Run, err error) {
 		}
 		for _, r := range page {
 			after = r.ID
-			if s.driven[r.ID] || s.c.isHalted(r.ID) || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev)) {
+			if s.driven[r.ID] || !s.abandoned("run "+r.ID, fmt.Sprint(r.Rev)) || r.Halted != nil && r.CancelReason == "" {
 				continue
 			}
 			if r.Status == StatusAdmitting && r.Continues != nil { // its decision was accepted: it is taken, or refused for good
@@ -266,8 +274,8 @@ func (s *sweep) unfinished(ctx context.Context) (decided []Run, err error) {
 			}
 			switch err := s.run(ctx, r); {
 			case errors.Is(err, event.ErrCorrupt): // nothing that another try would mend
-				s.c.halt(r.ID)
-				s.c.Log.Error("run halted: its log is corrupt", "run", r.ID, "session", r.SessionID, "error", err)
+				s.c.Log.Error("run halted: its log is damaged", "run", r.ID, "session", r.SessionID, "error", err)
+				s.c.halt(ctx, r.ID, err)
 			case err != nil && !s.fail(ctx, err):
 				return decided, err
 			}
@@ -281,6 +289,9 @@ func (s *sweep) unfinished(ctx context.Context) (decided []Run, err error) {
 // run settles one.
 func (s *sweep) run(ctx context.Context, r Run) error {
 	c := s.c
+	if r.Halted != nil {
+		return c.giveUp(ctx, r)
+	}
 	if r.Status == StatusAdmitting {
 		if r.IdempotencyKey != "" {
 			return nil // invisible; a repeat of its key finishes it

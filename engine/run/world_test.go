@@ -30,6 +30,7 @@ var alice = authz.Caller{Environment: "test", Subject: "alice"}
 type world struct {
 	t       *testing.T
 	ctx     context.Context
+	path    string // of the store's database
 	store   *sqlite.Store
 	host    *workers
 	agent   agent.Agent
@@ -55,12 +56,13 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(t.TempDir(), "engine.sqlite"), Logger: slog.New(slog.DiscardHandler)})
+	path := filepath.Join(t.TempDir(), "engine.sqlite")
+	store, err := sqlite.Open(ctx, sqlite.Options{Path: path, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	w := &world{t: t, ctx: ctx, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store, runs: store, blobs: newBlobs()}
+	w := &world{t: t, ctx: ctx, path: path, store: store, host: newWorkers(), secret: make([]byte, 32), allowed: true, log: store, sessions: store, runs: store, blobs: newBlobs()}
 	w.states = w.blobs
 	w.agent = agent.Agent{ID: id.New(id.Agent), Rev: 1, State: agent.StateActive, Environment: "test", Owner: "alice", Slug: "a", Version: 1}
 	if err := store.InsertAgent(ctx, w.agent); err != nil {

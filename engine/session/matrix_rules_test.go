@@ -27,7 +27,7 @@ var everyVerdict = []string{
 	"admit: ", "admit: unchanged", "admit: busy", "admit: full",
 	"claim: ", "claim: not active", "reclaim: ", "reclaim: not active", "reclaim: fenced",
 	"replace: ", "replace: not active", "replace: fenced", "discard: ", "discard: not active", "discard: fenced",
-	"retire: ", "retire: unchanged", "finish: ", "finish: unchanged", "finish: fenced",
+	"give up: ", "give up: unchanged", "retire: ", "retire: unchanged", "finish: ", "finish: unchanged", "finish: fenced",
 	"commit: ", "commit: not active", "commit: fenced", "commit: cleared", "commit: unchanged", "commit: other worker",
 	"resume: ", "resume: unchanged", "resume: busy", "resume: conflict", "resume: conflict RESUMED", "resume: conflict DISMISSED",
 	"resume: conflict EXPIRED", "resume: conflict SUPERSEDED", "resume: conflict CLEARED",
@@ -209,6 +209,24 @@ func leases(b Binding) (out []call) {
 		if refusal(what) == "fenced" {
 			continue // a claim asks for no lease
 		}
+		out = append(out, call{
+			kind: "give up", name: "giving up of " + what, once: true,
+			do: func(b Binding) (Binding, []Dropped, error) {
+				n, err := GiveUp(b, l.Run, "me", matrixOp(b))
+				return n, nil, err
+			},
+			want: func(s state, b Binding) (string, result) {
+				if b.Active == nil || b.Active.Run != l.Run {
+					return "unchanged", result{}
+				}
+				if s.pending == "own" {
+					b = settledAs(b, Superseded)
+				}
+				b.SandboxGen++
+				b.Sandbox, b.Active, b.Draining = nil, nil, ""
+				return "", result{binding: freed(b)}
+			},
+		})
 		out = append(out, call{
 			kind: "claim", name: "claim of " + what,
 			do: func(b Binding) (Binding, []Dropped, error) {

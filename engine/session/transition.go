@@ -198,6 +198,23 @@ func Finish(b Binding, l Lease, owner string, op Op) (Binding, error) {
 	return n, nil
 }
 
+// GiveUp frees the binding of a run whose log is damaged, so that no terminal can be logged. It asks for no lease: the owner
+// drives the run no more, and finds that it is not active. The worker is taken off under a higher generation, an interrupt of
+// the run with it, and the head of the queue becomes active. ErrUnchanged when the run is not active.
+func GiveUp(b Binding, run, owner string, op Op) (Binding, error) {
+	if b.Active == nil || b.Active.Run != run {
+		return b, ErrUnchanged
+	}
+	n := b.next(op)
+	if n.Pending != nil && n.Pending.Run == run {
+		n.settle(Superseded)
+	}
+	n.SandboxGen++
+	n.Sandbox, n.Active, n.Draining = nil, nil, ""
+	n.activateNext(owner)
+	return n, nil
+}
+
 // Clear begins a new epoch: nothing is pinned, queued, asked or remembered. A run that is active drains: the binding is
 // busy until its terminal is logged, and the worker stays with it. The runs that were queued are returned.
 func Clear(b Binding, op Op) (Binding, []Dropped) {

@@ -30,7 +30,7 @@ func TestTransitions(t *testing.T) {
 			}
 			var after Binding
 			var err error
-			kind := rapid.SampledFrom([]string{"admit", "claim", "reclaim", "replace", "discard", "retire", "finish", "commit", "interrupt", "resume", "dismiss", "drop", "clear"}).Draw(t, "kind")
+			kind := rapid.SampledFrom([]string{"admit", "claim", "reclaim", "replace", "discard", "retire", "finish", "give up", "commit", "interrupt", "resume", "dismiss", "drop", "clear"}).Draw(t, "kind")
 			switch kind {
 			case "admit":
 				runs++
@@ -63,8 +63,10 @@ func TestTransitions(t *testing.T) {
 				if busy && !errors.Is(err, ErrUnchanged) {
 					t.Fatalf("retired the worker of a busy binding: %v", err)
 				}
-			case "finish":
-				after, err = Finish(b, lease, "me", op(n))
+			case "finish", "give up":
+				if after, err = Finish(b, lease, "me", op(n)); kind == "give up" {
+					after, err = GiveUp(b, lease.Run, "me", op(n))
+				}
 				if err == nil && before.Draining != "" && after.Sandbox != nil {
 					t.Fatal("a drained epoch left its worker to the next one")
 				}

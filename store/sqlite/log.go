@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -24,6 +25,7 @@ const (
 	// How far the run's log has expired comes with each row, from the same snapshot. A read that finds no row asks
 	// afterwards: the mark is set before anything is removed, so whoever missed a chunk sees the mark.
 	expiredOf    = "SELECT expired FROM runs WHERE id = ?1"
+	givenUpOf    = "SELECT coalesce(body ->> '$.lastSequence', 0) FROM runs WHERE id = ?1 AND ended = 1 AND body ->> '$.halted' IS NOT NULL"
 	shownColumns = chunkColumns + ", coalesce((" + expiredOf + "), 0)"
 )
 
@@ -77,7 +79,28 @@ func (s *Store) Tail(ctx context.Context, runID string) (event.Chunk, error) {
 	if expired >= c.Last && expired > 0 && (err == nil || errors.Is(err, event.ErrEmpty)) {
 		return event.Chunk{}, event.Expired(runID, expired)
 	}
+	if (err == nil && !c.Terminal) || errors.Is(err, event.ErrCorrupt) {
+		// A log that goes no further: mostly the run is at work, and the row is small.
+		if through, ended, failed := s.givenUp(ctx, runID); failed != nil || ended {
+			return event.Chunk{}, cmp.Or(failed, error(&event.GivenUpError{RunID: runID, Through: max(through, c.Last)}))
+		}
+	}
 	return c, err
+}
+
+// givenUp says whether the run has ended without its log, and at which event.
+func (s *Store) givenUp(ctx context.Context, runID string) (through int64, ended bool, err error) {
+	st, err := s.query(ctx, givenUpOf)
+	if err == nil {
+		err = st.QueryRowContext(ctx, runID).Scan(&through)
+	}
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("failed to read whether run %s was given up: %w", runID, err)
+	}
+	return through, true, nil
 }
 
 // oneChunk also returns how far the run's log has expired.
@@ -172,7 +195,7 @@ func scanChunk(row scanner) (c event.Chunk, expired int64, err error) {
 		err = errors.Join(err, json.Unmarshal([]byte(facts.String), &c.Facts))
 	}
 	if err != nil {
-		return event.Chunk{}, 0, fmt.Errorf("chunk %s/%d: %w: %w", c.RunID, c.First, integrity.ErrDamaged, err)
+		return event.Chunk{}, 0, fmt.Errorf("chunk %s/%d: %w: %w", c.RunID, c.First, errors.Join(integrity.ErrDamaged, event.ErrCorrupt), err)
 	}
 	return c, expired, nil
 }

@@ -88,6 +88,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"log/giving up", logGivingUp},
 		{"log/expired", logExpired},
 		{"log/expires while it is read", expireWhileRead},
+		{"log/given up", logGivenUp},
 		{"log/prune bounds", pruneBounds},
 		{"runs/retention listings", retentionListings},
 		{"fence/stale writer", fenceStaleWriter},
