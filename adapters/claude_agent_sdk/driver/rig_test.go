@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/harness-engine/harness-engine/adapters/acp"
 	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
@@ -104,7 +105,9 @@ func newRig(t *testing.T, approval harness.ApprovalPolicy, options string) *rig 
 
 func (r *rig) open() {
 	r.t.Helper()
-	r.d = New(Options{ClaudeDir: claudeDir})
+	p := Profile(Options{ClaudeDir: claudeDir})
+	p.StartTimeout, p.CancelGrace = 5*time.Minute, time.Minute // a slow machine is no failure, and what obeys is not killed
+	r.d = acp.New(p)
 	if err := r.d.Open(r.t.Context(), r.env, r.c); err != nil {
 		r.t.Fatalf("failed to open: %v", err)
 	}

@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/harness-engine/harness-engine/adapters/acp"
 	"github.com/harness-engine/harness-engine/adapters/drivertest"
 	"github.com/harness-engine/harness-engine/engine/event"
 	"github.com/harness-engine/harness-engine/engine/harness"
@@ -72,7 +74,9 @@ func newRig(t *testing.T, provider, options string) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	r.d = New(Options{AgentDir: filepath.Join("..", "..", "..", "worker", "node")})
+	p := Profile(Options{AgentDir: filepath.Join("..", "..", "..", "worker", "node")})
+	p.StartTimeout, p.CancelGrace = 5*time.Minute, time.Minute // a slow machine is no failure, and what obeys is not killed
+	r.d = acp.New(p)
 	if err := r.d.Open(r.t.Context(), r.env, r.c); err != nil {
 		r.t.Fatalf("failed to open (is `npm ci` done in worker/node?): %v", err)
 	}
