@@ -12,15 +12,23 @@ import (
 	"github.com/harness-engine/harness-engine/engine/problem"
 )
 
-// answer writes a response as the single answer to a request. Under application/json whatever was well-formed has the
+// answer writes a response as the single answer to a request, which has been executed. Under application/json whatever was well-formed has the
 // status 200; under application/graphql-response+json the status also tells that an operation never began
 // (GraphQL over HTTP, section 6.4).
-func answer(w http.ResponseWriter, kind string, resp *graphql.Response) {
+func (c *claim) answer(w http.ResponseWriter, kind string, resp *graphql.Response) {
+	c.leave()
 	status := http.StatusOK
 	if kind == mediaGraphQL && len(resp.Data) == 0 {
 		status = statusOf(resp.Errors)
 	}
-	writeAnswer(w, status, kind, appendResponse(nil, resp))
+	body := appendResponse(nil, resp)
+	written, ok := c.owe(len(body))
+	if !ok {
+		refuse(w, statuses[errUnread.Code], errUnread)
+		return
+	}
+	defer written()
+	writeAnswer(w, status, kind, body)
 }
 
 func writeAnswer(w http.ResponseWriter, status int, kind string, body []byte) {

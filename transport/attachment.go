@@ -37,6 +37,12 @@ type attachments struct {
 // handler returns.
 func (a attachments) guarded(handle func(http.ResponseWriter, *http.Request, authz.Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, p := a.server.admitRequest(r.Context())
+		if p != nil {
+			refuseProblem(w, 0, p)
+			return
+		}
+		defer c.release()
 		ctx, cancel := context.WithTimeout(r.Context(), a.server.limits.OperationTimeout)
 		defer cancel()
 		err := a.api.Guard.Require(ctx, authz.CanAttach, authz.Platform())

@@ -66,7 +66,16 @@ func (o operations) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotAcceptable, problem.New(problem.BadUserInput, "Accept must take %s, %s or %s", mediaGraphQL, mediaJSON, mediaStream))
 		return
 	}
-	params, status, p := o.server.readRequest(w, r)
+	c, p := o.server.admitRequest(r.Context())
+	if p != nil {
+		refuse(w, statuses[p.Code], p)
+		return
+	}
+	defer c.release()
+	params, status, p := o.server.readRequest(w, r, c)
+	if p == nil {
+		status, p = http.StatusServiceUnavailable, c.enter(r.Context())
+	}
 	if p != nil {
 		refuse(w, status, p)
 		return
@@ -78,16 +87,16 @@ func (o operations) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, problem.New(problem.BadUserInput, "a mutation must be sent by POST"))
 	case takes.before, takes.stream && len(errs) == 0 && op.Operation.Operation == ast.Subscription:
-		o.stream(w, r, op, errs)
+		o.stream(w, r, c, op, errs)
 	case len(errs) > 0:
-		answer(w, takes.single, o.exec.DispatchError(graphql.WithOperationContext(r.Context(), op), errs))
+		c.answer(w, takes.single, o.exec.DispatchError(graphql.WithOperationContext(r.Context(), op), errs))
 	default:
 		responses, ctx := o.exec.DispatchOperation(r.Context(), op)
 		resp := responses(ctx)
 		if resp == nil { // the client has left
 			return
 		}
-		answer(w, takes.single, resp)
+		c.answer(w, takes.single, resp)
 	}
 }
 

@@ -20,7 +20,15 @@ type Limits struct {
 	MaxSockets        int           // streams at once, WebSockets and event streams; default 10,000
 	MaxCallerStreams  int           // of them one caller's; default 1,000
 	MaxSocketOps      int           // operations at once on one WebSocket; default 100
-	MaxExecuting      int           // operations of all WebSockets that are executed at once, others wait; default 256
+	MaxExecuting      int           // operations that are executed at once, others wait; default 256
+	MaxCallerActive   int           // of them one caller's; default 32
+	MaxCallerRequests int           // HTTP requests of one caller in work at once, streams aside; default 256
+	MaxHeld           int64         // bytes of requests and messages that are held at once; default 256 MiB
+	MaxCallerHeld     int64         // of them one caller's; default 32 MiB
+	MaxUnread         int64         // bytes of answers that are not written yet; default 256 MiB
+	MaxCallerUnread   int64         // of them one caller's; default 64 MiB
+	MaxSocketUnread   int           // of them one WebSocket's; default 16 MiB
+	MaxConnections    int           // connections at once, whatever they carry; default MaxSockets and 2,048
 	DrainSpread       time.Duration // the most over which a drain spreads the closing of WebSockets; default 5 s
 	DrainTimeout      time.Duration // the most that it waits for queries and mutations on them; default 10 s
 	MaxQueryCache     int           // parsed documents kept; default 500
@@ -40,9 +48,12 @@ func (l Limits) withDefaults() Limits {
 			*d = to
 		}
 	}
-	if l.MaxBodyBytes <= 0 {
-		l.MaxBodyBytes = 1 << 20
+	size := func(n *int64, to int64) {
+		if *n <= 0 {
+			*n = to
+		}
 	}
+	size(&l.MaxBodyBytes, 1<<20)
 	count(&l.MaxHeaderBytes, 32<<10)
 	count(&l.MaxBodyDepth, 64)
 	count(&l.MaxTokens, 4000)
@@ -59,6 +70,14 @@ func (l Limits) withDefaults() Limits {
 	count(&l.MaxSocketOps, 100)
 	wait(&l.SocketPing, 12*time.Second)
 	count(&l.MaxExecuting, 256)
+	count(&l.MaxCallerActive, 32)
+	count(&l.MaxCallerRequests, 256)
+	size(&l.MaxHeld, 256<<20)
+	size(&l.MaxCallerHeld, 32<<20)
+	size(&l.MaxUnread, 256<<20)
+	size(&l.MaxCallerUnread, 64<<20)
+	count(&l.MaxSocketUnread, 16<<20)
+	count(&l.MaxConnections, l.MaxSockets+2048)
 	wait(&l.DrainSpread, 5*time.Second)
 	wait(&l.DrainTimeout, 10*time.Second)
 	count(&l.MaxQueryCache, 500)

@@ -17,7 +17,7 @@ import (
 // stream answers an operation, or the errors for which it does not begin, as server-sent events (graphql-sse, distinct
 // connections mode): results as `next`, then `complete` where the operation is over. What ends the stream beside that,
 // the engine's or the token's end, is a result with an error and no `complete`: the client may come back.
-func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.OperationContext, errs gqlerror.List) {
+func (o operations) stream(w http.ResponseWriter, r *http.Request, c *claim, op *graphql.OperationContext, errs gqlerror.List) {
 	mark := o.api.HistoryMark()
 	after, p := lastEventID(r.Header)
 	if p != nil {
@@ -33,6 +33,7 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 		return
 	}
 	defer release()
+	c.done() // it is a stream now
 	within := context.WithCancel
 	if len(errs) == 0 && op.Operation.Operation == ast.Subscription {
 		within = o.server.streamContext // anything else ends by itself, soon, and a drain waits for it
@@ -50,6 +51,10 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 			errs = o.errorsOf(ctx, err)
 		case ok:
 			defer feed.Close()
+			c.leave()
+			if _, keeps := feed.(resolvers.StateFeed); !keeps {
+				c.release()
+			}
 			err := o.server.follow(ctx, out, feed, func(item resolvers.Item) {
 				id := item.Cursor
 				if id != "" {
@@ -62,11 +67,13 @@ func (o operations) stream(w http.ResponseWriter, r *http.Request, op *graphql.O
 		case after != "":
 			errs = gqlerror.List{wire(problem.Field(lastEventIDField, "names a place, and the operation has none to begin at"))}
 		default:
-			o.execute(ctx, cancel, out, op)
+			o.execute(ctx, cancel, c, out, op)
 			return
 		}
 	}
-	out.message("", "next", appendResponse(nil, o.exec.DispatchError(graphql.WithOperationContext(ctx, op), errs)))
+	refused := appendResponse(nil, o.exec.DispatchError(graphql.WithOperationContext(ctx, op), errs))
+	c.leave()
+	out.message("", "next", refused)
 	out.complete()
 	_ = out.flush()
 }
@@ -106,7 +113,7 @@ func (o operations) errorsOf(ctx context.Context, err error) gqlerror.List {
 }
 
 // execute runs an operation in the ordinary way and writes its results.
-func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out *eventStream, op *graphql.OperationContext) {
+func (o operations) execute(ctx context.Context, cancel context.CancelFunc, c *claim, out *eventStream, op *graphql.OperationContext) {
 	results := make(chan []byte) // encoded: the executor writes the next result over the last one
 	go func() {
 		defer close(results)
@@ -117,10 +124,13 @@ func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out 
 		}()
 		responses, ctx := o.exec.DispatchOperation(ctx, op)
 		for resp := responses(ctx); resp != nil; resp = responses(ctx) {
+			c.leave()
 			results <- appendResponse(nil, resp)
 		}
 	}()
+	written := func() {}
 	defer func() {
+		written()
 		cancel()
 		for range results { //nolint:revive // the operation ends with its context
 		}
@@ -134,6 +144,11 @@ func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out 
 		select {
 		case result, more := <-results:
 			if more {
+				paid, ok := c.owe(len(result))
+				if !ok {
+					paid, result = func() {}, appendResponse(nil, &graphql.Response{Errors: gqlerror.List{wire(errUnread)}})
+				}
+				written = paid
 				out.message("", "next", result)
 			} else if ctx.Err() == nil {
 				out.complete()
@@ -141,6 +156,8 @@ func (o operations) execute(ctx context.Context, cancel context.CancelFunc, out 
 			if out.flush() != nil || !more {
 				return
 			}
+			written()
+			written = func() {}
 		case <-quiet.C:
 			if out.write([]byte(heartbeat)) != nil {
 				return

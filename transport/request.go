@@ -8,22 +8,24 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/99designs/gqlgen/graphql"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
 )
 
 // readRequest reads the parameters of an operation (GraphQL over HTTP, section 5): the JSON of a POST, the query string of
-// any other method. What it refuses comes with its status.
-func (s *Server) readRequest(w http.ResponseWriter, r *http.Request) (*graphql.RawParams, int, *problem.Error) {
+// any other method. What it refuses comes with its status. What a body takes is of the claim.
+func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, c *claim) (*graphql.RawParams, int, *problem.Error) {
 	params := &graphql.RawParams{Headers: r.Header}
 	params.ReadTime.Start = graphql.Now()
 	var p *problem.Error
 	if r.Method == http.MethodPost {
-		body, status, refused := s.readBody(w, r)
+		body, status, refused := s.readBody(w, r, c)
 		if refused != nil {
 			return nil, status, refused
 		}
@@ -35,17 +37,33 @@ func (s *Server) readRequest(w http.ResponseWriter, r *http.Request) (*graphql.R
 	return params, http.StatusBadRequest, p
 }
 
-// readBody reads the body of a request within its bound.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, p *problem.Error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.limits.MaxBodyBytes))
+// readBody reads the body of a request within its bound. Who is not known gets as much room as for headers.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, c *claim) (body []byte, status int, p *problem.Error) {
+	most := s.limits.MaxBodyBytes
+	if c.who == (authz.Caller{}) {
+		most = min(most, int64(s.limits.MaxHeaderBytes))
+	}
+	in := http.MaxBytesReader(w, r.Body, most)
+	var err error
+	for err == nil {
+		if len(body) == cap(body) {
+			body = slices.Grow(body, 1024)
+			if !c.hold(cap(body) - c.bytes) {
+				return nil, http.StatusServiceUnavailable, errHeld
+			}
+		}
+		var n int
+		n, err = in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.Is(err, io.EOF):
+		return body, 0, nil
 	case errors.As(err, &tooLarge):
 		return nil, http.StatusRequestEntityTooLarge, problem.New(problem.BadUserInput, "the request is longer than %d bytes", tooLarge.Limit)
-	case err != nil:
-		return nil, http.StatusBadRequest, problem.New(problem.BadUserInput, "the request was cut off").Because(err)
 	}
-	return body, 0, nil
+	return nil, http.StatusBadRequest, problem.New(problem.BadUserInput, "the request was cut off").Because(err)
 }
 
 // parseBody reads a request from its JSON: one object whose nesting is at most maxDepth. Names are exact, unlike where

@@ -13,6 +13,7 @@ import (
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/file"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/internal/share"
 	"github.com/harness-engine/harness-engine/resolvers"
 	"github.com/harness-engine/harness-engine/transport/auth"
 	"github.com/harness-engine/harness-engine/transport/playground"
@@ -51,6 +52,13 @@ type Server struct {
 	end     context.CancelCauseFunc
 	sockets *ws.Server
 	streams *quota
+	conns   *connections
+
+	// What callers share.
+	places   *share.Places[authz.Caller] // where operations are executed
+	requests *share.Stock[authz.Caller]  // HTTP requests in work
+	held     *share.Stock[authz.Caller]  // bytes of requests and messages
+	unread   *share.Stock[authz.Caller]  // bytes of answers that are not written yet
 }
 
 // errDraining is what a client sees whose stream ends with the engine.
@@ -73,7 +81,12 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.streams = newQuota(s.limits.MaxSockets, s.limits.MaxCallerStreams)
+	s.places = share.NewPlaces[authz.Caller](s.limits.MaxExecuting, s.limits.MaxCallerActive)
+	s.requests = share.NewStock[authz.Caller](int64(s.limits.MaxConnections), int64(s.limits.MaxCallerRequests))
+	s.held = share.NewStock[authz.Caller](s.limits.MaxHeld, s.limits.MaxCallerHeld)
+	s.unread = share.NewStock[authz.Caller](s.limits.MaxUnread, s.limits.MaxCallerUnread)
 	s.sockets = s.newSockets(o.API)
+	s.conns = newConnections(s.limits.MaxConnections, s.sockets.Count)
 	s.checks = newReadiness(o.Checks, s.limits, s.logger)
 
 	mux := http.NewServeMux()
@@ -97,17 +110,23 @@ func NewServer(o Options) (*Server, error) {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer work(r.Context())()
+	s.handler.ServeHTTP(w, r)
+}
 
-// HTTP returns an http.Server for the address with the limits that belong to a listener. An event stream moves the
+// HTTP returns an http.Server for the address with the limits that belong to a listener; of those that it counts there is
+// one for all servers of this one. An event stream moves the
 // deadline for writing on with each write; a WebSocket takes it off.
 func (s *Server) HTTP(addr string) *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Addr: addr, Handler: s, MaxHeaderBytes: s.limits.MaxHeaderBytes,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.limits.ReadTimeout, IdleTimeout: 2 * time.Minute,
 		WriteTimeout: s.limits.ReadTimeout + s.limits.OperationTimeout + transferTimeout,
 		ErrorLog:     slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 	}
+	s.conns.watch(server)
+	return server
 }
 
 // transferTimeout is for an answer to reach a slow reader.

@@ -17,14 +17,19 @@ import (
 // spy is the store, writing down what is asked of it.
 type spy struct {
 	*sqlite.Store
-	mu  sync.Mutex
-	ops []string
+	mu   sync.Mutex
+	ops  []string
+	stop func(op string) // where set, may make an operation wait
 }
 
 func (s *spy) note(op string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.ops = append(s.ops, op)
+	stop := s.stop
+	s.mu.Unlock()
+	if stop != nil {
+		stop(op)
+	}
 }
 
 // take returns what was asked since the last take.

@@ -17,9 +17,10 @@ func (s *Server) newSockets(api *resolvers.Root) *ws.Server {
 	l := s.limits
 	return ws.NewServer(ws.Options{
 		API: api, Identify: s.identifySocket, Take: s.streams.take, Refuse: refuse,
+		Execute: s.places, Messages: s.held, Answers: s.unread,
 		Limits: ws.Limits{
 			MaxMessage: int(l.MaxBodyBytes), MaxInit: min(l.MaxHeaderBytes, int(l.MaxBodyBytes)), MaxDepth: l.MaxBodyDepth, MaxOps: l.MaxSocketOps,
-			MaxExecuting: l.MaxExecuting, InitTimeout: l.InitTimeout, WriteTimeout: l.WriteTimeout, PingInterval: l.SocketPing,
+			MaxAnswers: l.MaxSocketUnread, InitTimeout: l.InitTimeout, WriteTimeout: l.WriteTimeout, PingInterval: l.SocketPing,
 			HoldFor: api.Limits.HoldFor, DrainSpread: l.DrainSpread, DrainTimeout: l.DrainTimeout,
 		},
 	})

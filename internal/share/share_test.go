@@ -153,8 +153,8 @@ func TestPlacesKeepTheirBounds(t *testing.T) {
 	})
 }
 
-func TestBytes(t *testing.T) {
-	b := NewBytes[string](100, 40)
+func TestStock(t *testing.T) {
+	b := NewStock[string](100, 40)
 	for _, x := range []struct {
 		key  string
 		take int

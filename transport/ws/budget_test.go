@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/harness-engine/harness-engine/engine/authz"
+	"github.com/harness-engine/harness-engine/internal/share"
 )
 
 // The messages that a socket's operations hold are bounded together: one that goes beyond is refused, and there is room
@@ -46,7 +51,8 @@ func TestMessagesOfASocketAreBounded(t *testing.T) {
 
 // Who comes is greeted, however long the operations of others take.
 func TestGreetingsDoNotWaitForOperations(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.MaxExecuting = 1 })
+	w := newWorld(t, nil)
+	w.executing(1, 1)
 	busy := w.ready("busy")
 	busy.subscribe("1", "hold x")
 	busy.send(`{"type":"ping"}`)
@@ -54,4 +60,101 @@ func TestGreetingsDoNotWaitForOperations(t *testing.T) {
 	w.ready("alice")
 	w.release("x")
 	busy.want(`{"id":"1","type":"next","payload":{"data":"x"}}`, `{"id":"1","type":"complete"}`)
+}
+
+// A caller whose operations hang leaves room for those of others, however many they are.
+func TestACallerDoesNotTakeAllPlaces(t *testing.T) {
+	w := newWorld(t, nil)
+	w.executing(4, 3)
+	for range 2 {
+		greedy := w.ready("greedy")
+		for i := range 8 {
+			greedy.subscribe(fmt.Sprint(i), "hold x")
+		}
+		greedy.send(`{"type":"ping"}`)
+		greedy.want(`{"type":"pong"}`)
+	}
+	c := w.ready("alice")
+	c.subscribe("1", "query a")
+	c.want(`{"id":"1","type":"next","payload":{"data":"a"}}`, `{"id":"1","type":"complete"}`)
+	w.release("x")
+}
+
+// Answers that nobody reads are bounded: of a socket, which is closed then, and of all of a caller. One that is read has
+// answers of any size, one after the other.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	w := newWorld(t, func(l *Limits) { l.MaxOps, l.MaxAnswers = 50, 8<<20 })
+	reading := w.ready("reading")
+	for i := range 20 {
+		reading.subscribe(fmt.Sprint(i), "large") // 1 MiB
+		if got, err := reading.next(); err != nil || len(got) < 1<<20 {
+			t.Fatalf("got %.100s (%v)", got, err)
+		}
+		reading.want(fmt.Sprintf(`{"id":"%d","type":"complete"}`, i))
+	}
+	silent := w.ready("silent")
+	for i := range 50 {
+		silent.subscribe(fmt.Sprint(i), "large")
+	}
+	w.until("the socket is not closed", func() bool {
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		for k := range w.server.sockets {
+			k.mu.Lock()
+			closing := k.code == CloseTryAgain && k.reason == reasonUnread
+			k.mu.Unlock()
+			if closing {
+				return true
+			}
+		}
+		return len(w.server.sockets) == 1 // it is over
+	})
+	silent.wantEnd()
+
+	// Many sockets of one caller have a bound together.
+	w = newWorld(t, func(l *Limits) { l.MaxOps = 50 })
+	w.answers = share.NewStock[authz.Caller](128<<20, 16<<20)
+	w.server.o.Answers = w.answers
+	for range 4 {
+		silent := w.ready("silent")
+		for i := range 12 { // of which some are in the buffers of the connection
+			silent.subscribe(fmt.Sprint(i), "large")
+		}
+	}
+	w.until("none of the sockets is closed", func() bool { return w.server.Count() < 4 })
+	if held, _ := w.answers.Held(); held > 16<<20 {
+		t.Errorf("%d bytes wait", held)
+	}
+	c := w.ready("alice")
+	c.subscribe("1", "large")
+	if got, err := c.next(); err != nil || len(got) < 1<<20 {
+		t.Fatalf("got %.100s (%v)", got, err)
+	}
+}
+
+// What comes in is bounded over all sockets of a caller, while it comes and while it is held.
+func TestMessagesOfACallerAreBounded(t *testing.T) {
+	w := newWorld(t, func(l *Limits) { l.MaxMessage = 1 << 20 })
+	w.messages = share.NewStock[authz.Caller](4<<20, 1<<20)
+	w.server.o.Messages = w.messages
+	half := func(subject string) *client { // has sent half of a long message
+		c := w.ready(subject)
+		out, err := c.conn.NextWriter(websocket.TextMessage)
+		if err == nil {
+			_, err = out.Write([]byte(`{"type":"ping","payload":{"x":"` + strings.Repeat("x", 700<<10)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	first := half("alice")
+	w.until("the message is not counted", func() bool { held, _ := w.messages.Held(); return held > 512<<10 })
+	half("alice").wantClose(CloseTryAgain)
+	c := w.ready("bob")
+	c.send(`{"type":"ping","payload":{"x":"` + strings.Repeat("x", 700<<10) + `"}}`)
+	if got, err := c.next(); err != nil || !strings.HasPrefix(got, `{"type":"pong"`) {
+		t.Fatalf("got %.100s (%v)", got, err)
+	}
+	_ = first.conn.Close()
 }

@@ -86,7 +86,7 @@ func (op *operation) askAgain() {
 		return
 	}
 	op.renewing = true
-	op.k.s.renew.submit(op.renew)
+	op.k.s.renew.Go(op.k.who, op.renew)
 }
 
 // renew asks for the permission. A feed that has waited in line for longer than it may be held gets no answer.

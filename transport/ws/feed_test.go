@@ -14,7 +14,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/internal/share"
 )
 
 // What is to be delivered without a permission is held until there is one, in order, and is dropped when there is none
@@ -88,7 +90,7 @@ func TestPolledDeliveriesAreHeld(t *testing.T) {
 // Where so many feeds wait for an answer that some get no turn, those end when they were held for long enough.
 func TestHeldForTooLong(t *testing.T) {
 	w := newWorld(t, func(l *Limits) { l.HoldFor = patience / 2 })
-	w.server.renew = newPool(1)
+	w.server.renew = share.NewPlaces[authz.Caller](1, 1)
 	c := w.ready("alice")
 	asked, slow := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}, make(chan struct{})
 	held := func(name string, since time.Time) {
@@ -177,7 +179,8 @@ func TestAStalledReader(t *testing.T) {
 
 // Answers for which a client makes no room do not occupy those who execute operations.
 func TestUnreadAnswers(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.MaxExecuting, l.MaxOps = 1, 50 })
+	w := newWorld(t, func(l *Limits) { l.MaxOps = 50 })
+	w.executing(1, 1)
 	silent := w.ready("silent")
 	for i := range 50 {
 		silent.subscribe(fmt.Sprint(i), "large") // 1 MiB each

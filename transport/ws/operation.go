@@ -54,9 +54,9 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 		k.mu.Unlock()
 		k.refuse(m, problem.New(problem.RateLimited, "a connection carries at most %d operations at once", k.s.o.Limits.MaxOps))
 		return false
-	case k.held+len(*buffer) > k.mostHeld():
+	case k.held+len(*buffer) > k.mostHeld() || !k.s.o.Messages.Take(k.who, len(*buffer)):
 		k.mu.Unlock()
-		k.refuse(m, problem.New(problem.RateLimited, "the messages of operations at once on a connection have at most %d bytes", k.mostHeld()))
+		k.refuse(m, problem.New(problem.RateLimited, "the messages of operations at once have at most %d bytes on a connection, and together no more than a caller may have", k.mostHeld()))
 		return false
 	default:
 		op := &operation{k: k, id: m.id, rawID: append([]byte(nil), m.rawID...), finite: true, size: len(*buffer)}
@@ -71,7 +71,7 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 		var ctx context.Context
 		ctx, op.cancel = context.WithCancel(k.ctx)
 		k.mu.Unlock()
-		k.s.execute.submit(func() { op.start(ctx, m.payload, buffer) })
+		k.s.o.Execute.Go(k.who, func() { op.start(ctx, m.payload, buffer) })
 		return true
 	}
 	k.mu.Unlock()
@@ -193,21 +193,29 @@ func (op *operation) run(ctx context.Context, rc *graphql.OperationContext) {
 func (op *operation) send(frame []byte) bool {
 	op.k.mu.Lock()
 	defer op.k.mu.Unlock()
-	return op.room() && op.k.put(frame)
+	return op.k.owe(len(frame)) && op.room(len(frame)) && op.k.putAnswer(frame)
 }
 
-// room waits for room; false: the client has ended the operation meanwhile, and its id may be another's. mu is held.
-func (op *operation) room() bool {
+// room waits for room for an answer that is owed; false: the client has ended the operation meanwhile, its id may be
+// another's, and the answer is not owed any more. mu is held.
+func (op *operation) room(owed int) bool {
 	for op.k.full() && !op.over.Load() {
 		op.k.room.Wait()
 	}
-	return !op.over.Load()
+	if op.over.Load() {
+		op.k.paid(owed)
+		return false
+	}
+	return true
 }
 
 // conclude sends the operation's last frame, unless the client has ended it. Where there is no room, leave waits for it.
 func (op *operation) conclude(frame []byte) {
 	op.k.mu.Lock()
 	defer op.k.mu.Unlock()
+	if !op.k.owe(len(frame)) {
+		return
+	}
 	if op.final = frame; !op.k.full() {
 		op.say()
 	}
@@ -218,9 +226,11 @@ func (op *operation) conclude(frame []byte) {
 func (op *operation) say() {
 	frame := op.final
 	op.final = nil
-	if op.ending() {
-		op.k.put(frame)
+	if !op.ending() {
+		op.k.paid(len(frame))
+		return
 	}
+	op.k.putAnswer(frame)
 }
 
 // leave lets the operation go when its last frame has found room. Waiting for that is not for the goroutines that
@@ -235,7 +245,9 @@ func (op *operation) leave() {
 	}
 	go func() {
 		op.k.mu.Lock()
-		op.room()
+		for op.k.full() && !op.over.Load() {
+			op.k.room.Wait()
+		}
 		op.say()
 		op.k.mu.Unlock()
 		op.let()
@@ -305,6 +317,7 @@ func (op *operation) let() {
 // forget says that the operation holds nothing of its message any more. mu is held.
 func (op *operation) forget() {
 	op.k.held -= op.size
+	op.k.s.o.Messages.Give(op.k.who, op.size)
 	op.size = 0
 }
 

@@ -265,7 +265,8 @@ func TestOperationsAtOnce(t *testing.T) {
 
 // More operations than may be executed at once wait for each other.
 func TestExecutedAtOnce(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.MaxExecuting = 1 })
+	w := newWorld(t, nil)
+	w.executing(1, 1)
 	c := w.ready("alice")
 	c.subscribe("1", "hold x")
 	c.subscribe("2", "query c")

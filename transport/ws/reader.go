@@ -61,11 +61,23 @@ func (k *socket) leaving() bool {
 
 var errTooLong = errors.New("the message is too long")
 
-// receive reads one message into b. Who is not known yet gets less room.
+// receive reads one message into b. Who is not known yet gets less room, and what all of a caller's messages take is
+// bounded while they come in, too.
 func (k *socket) receive(r io.Reader, b []byte) ([]byte, error) {
+	held := maxPooled
+	var who authz.Caller
+	defer func() { k.s.o.Messages.Give(who, held-maxPooled) }()
 	for {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
+			if more := cap(b) - held; more > 0 {
+				who = k.caller()
+				if !k.s.o.Messages.Take(who, more) {
+					k.fail(CloseTryAgain, reasonMuch)
+					return b, errTooLong
+				}
+				held += more
+			}
 		}
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -81,6 +93,13 @@ func (k *socket) receive(r io.Reader, b []byte) ([]byte, error) {
 			return b, err
 		}
 	}
+}
+
+// caller is who has sent connection_init; zero before.
+func (k *socket) caller() authz.Caller {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.who
 }
 
 func (k *socket) unknown() bool {
@@ -178,7 +197,7 @@ func (k *socket) init(m message) {
 	}
 	k.phase = phaseGreeting
 	k.refs++
-	k.s.greet.submit(func() {
+	k.s.greet.Go(struct{}{}, func() {
 		defer k.done()
 		k.greet(payload)
 	})
@@ -238,7 +257,7 @@ func (k *socket) greet(payload []byte) {
 	}
 	k.phase = phaseReady
 	k.ctx = resolvers.WithStream(authz.WithCaller(k.ctx, who.Caller), resolvers.StreamFrames)
-	k.expires = who.Expires
+	k.who, k.expires = who.Caller, who.Expires
 	k.arm(k.expires)
 	k.enqueue(appendSole(nil, typeAck, nil))
 	k.rouse()

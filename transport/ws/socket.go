@@ -10,6 +10,7 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/gorilla/websocket"
 
+	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
 )
 
@@ -34,7 +35,11 @@ const (
 )
 
 // Reasons of close frames.
-const reasonRestart = "the engine is shutting down"
+const (
+	reasonRestart = "the engine is shutting down"
+	reasonMuch    = "too much is being sent at once"
+	reasonUnread  = "too many answers wait to be read"
+)
 
 var (
 	errExpired = problem.New(problem.Unauthenticated, "the token has expired")
@@ -61,6 +66,7 @@ type socket struct {
 	reason   string
 	known    *Identity       // from the upgrade request
 	ctx      context.Context // of operations; ends with the socket
+	who      authz.Caller    // zero before the acknowledgement
 	expires  time.Time
 	initBy   time.Time
 	pingAt   time.Time
@@ -76,6 +82,8 @@ type socket struct {
 	refs     int                   // reader, writer, greeting and operations
 	queue    [][]byte              // frames
 	queued   int                   // bytes in queue
+	owed     int                   // bytes of answers that are not written yet
+	owing    int                   // of them those in queue
 	ready    []*operation          // feeds that want the writer, in order
 }
 
@@ -227,6 +235,47 @@ func (k *socket) enqueue(frame []byte) {
 	k.queued += len(frame)
 }
 
+// owe counts an answer that is about to wait for the client. Where it is too much beside what waits already, the socket
+// is closed: whoever asks has to read. False: nothing more is sent. mu is held.
+func (k *socket) owe(n int) bool {
+	if k.phase >= phaseClosing {
+		return false
+	}
+	if k.owed > 0 && k.owed+n > k.s.o.Limits.MaxAnswers || !k.s.o.Answers.Take(k.who, n) {
+		k.failing(CloseTryAgain, reasonUnread, errClosed)
+		return false
+	}
+	k.owed += n
+	return true
+}
+
+// paid says that answers of so many bytes wait no more. mu is held.
+func (k *socket) paid(n int) {
+	k.owed -= n
+	k.s.o.Answers.Give(k.who, n)
+}
+
+// putAnswer is put for an answer that is owed, which it is until it was written or dropped. mu is held.
+func (k *socket) putAnswer(frame []byte) bool {
+	if !k.put(frame) {
+		k.paid(len(frame))
+		return false
+	}
+	k.owing += len(frame)
+	return true
+}
+
+// wrote says that the answers of a batch were written, or will not be.
+func (k *socket) wrote(b *batch) {
+	if b.owed == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paid(b.owed)
+	b.owed = 0
+}
+
 // fail closes the socket with a code of the protocol, unless it is being closed already.
 func (k *socket) fail(code int, reason string) {
 	k.mu.Lock()
@@ -259,6 +308,8 @@ func (k *socket) finish() {
 		op.stop()
 	}
 	k.queue, k.queued = nil, 0
+	k.paid(k.owing)
+	k.owing = 0
 	k.room.Broadcast()
 	if k.writing || len(k.ready) > 0 {
 		k.rouse() // it lets feeds go

@@ -20,6 +20,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/internal/share"
 	"github.com/harness-engine/harness-engine/resolvers"
 )
 
@@ -58,23 +59,27 @@ type world struct {
 	mu      sync.Mutex
 	feeds   map[string]*fakeFeed
 	gates   map[string]chan struct{}
-	places  map[authz.Caller]int
+	streams map[authz.Caller]int
 	judging chan struct{} // where set, identification waits for it
 	lasts   time.Duration // of tokens
+
+	places            *share.Places[authz.Caller]
+	messages, answers *share.Stock[authz.Caller]
 }
 
 func newWorld(t *testing.T, change func(*Limits)) *world {
 	t.Helper()
-	w := &world{t: t, feeds: map[string]*fakeFeed{}, gates: map[string]chan struct{}{}, places: map[authz.Caller]int{}, lasts: time.Hour}
+	w := &world{t: t, feeds: map[string]*fakeFeed{}, gates: map[string]chan struct{}{}, streams: map[authz.Caller]int{}, lasts: time.Hour}
 	limits := Limits{
-		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxExecuting: 16, InitTimeout: patience, WriteTimeout: patience,
+		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxAnswers: 64 << 20, InitTimeout: patience, WriteTimeout: patience,
 		PingInterval: time.Hour, HoldFor: patience, DrainSpread: 50 * time.Millisecond, DrainTimeout: patience,
 	}
 	if change != nil {
 		change(&limits)
 	}
+	w.places, w.messages, w.answers = share.NewPlaces[authz.Caller](16, 8), share.NewStock[authz.Caller](4<<20, 1<<20), share.NewStock[authz.Caller](128<<20, 64<<20)
 	w.server = NewServer(Options{
-		API: w, Limits: limits, Identify: w.identify, Take: w.take,
+		API: w, Limits: limits, Identify: w.identify, Take: w.take, Execute: w.places, Messages: w.messages, Answers: w.answers,
 		Refuse: func(rw http.ResponseWriter, status int, p *problem.Error) { http.Error(rw, p.Message, status) },
 	})
 	w.http = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -92,9 +97,15 @@ func newWorld(t *testing.T, change func(*Limits)) *world {
 			t.Errorf("sockets are left: %v", err)
 		}
 		w.http.Close()
+		w.until("something is still held", func() bool {
+			places, _ := w.places.Taken()
+			messages, _ := w.messages.Held()
+			answers, _ := w.answers.Held()
+			return places == 0 && messages == 0 && answers == 0
+		})
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for who, n := range w.places {
+		for who, n := range w.streams {
 			if n != 0 {
 				t.Errorf("%v still has %d places", who, n)
 			}
@@ -106,6 +117,12 @@ func newWorld(t *testing.T, change func(*Limits)) *world {
 		}
 	})
 	return w
+}
+
+// executing says how many operations are executed at once, and of one caller. No socket is there yet.
+func (w *world) executing(most, each int) {
+	w.places = share.NewPlaces[authz.Caller](most, each)
+	w.server.o.Execute = w.places
 }
 
 func (w *world) identify(ctx context.Context, authorization string) (Identity, *problem.Error) {
@@ -132,14 +149,14 @@ func (w *world) identify(ctx context.Context, authorization string) (Identity, *
 func (w *world) take(who authz.Caller) (func(), *problem.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if who.Subject == "crowd" && w.places[who] == 1 {
+	if who.Subject == "crowd" && w.streams[who] == 1 {
 		return nil, problem.New(problem.RateLimited, "too many streams")
 	}
-	w.places[who]++
+	w.streams[who]++
 	return sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.places[who]--
+		w.streams[who]--
 	}), nil
 }
 

@@ -33,6 +33,7 @@ func (op *operation) failed(err *gqlerror.Error) entry {
 type batch struct {
 	entries []entry
 	size    int
+	owed    int // bytes of answers among them
 	buf     []byte
 	cuts    []cut
 	parts   net.Buffers
@@ -70,6 +71,7 @@ func (k *socket) write() {
 		if wrote && !dead {
 			dead = !k.flush(b)
 		}
+		k.wrote(b)
 		b.reset()
 		k.s.batches.Put(b)
 		if wrote && !ticked {
@@ -120,6 +122,7 @@ func (k *socket) collect(b *batch) (ticked bool) {
 		k.queue = nil
 	}
 	k.queued = 0
+	b.owed, k.owing = k.owing, 0
 	k.room.Broadcast()
 	if k.phase == phaseClosing {
 		k.phase = phaseClosed

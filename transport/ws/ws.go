@@ -21,6 +21,7 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
+	"github.com/harness-engine/harness-engine/internal/share"
 	"github.com/harness-engine/harness-engine/resolvers"
 )
 
@@ -47,7 +48,7 @@ type Limits struct {
 	MaxInit      int           // bytes of a message before
 	MaxDepth     int           // nesting of a message's JSON
 	MaxOps       int           // operations at once on one socket
-	MaxExecuting int           // operations that are being executed at once on all sockets; the others wait
+	MaxAnswers   int           // bytes of answers that wait for the client of one socket, beside one answer of any size
 	InitTimeout  time.Duration // for connection_init, and for the answer to it
 	WriteTimeout time.Duration // for one write to a slow reader, and up to an eighth more
 	PingInterval time.Duration // between pings; whoever is silent from one to the next is gone
@@ -76,6 +77,11 @@ type Identity struct {
 type Options struct {
 	API    API
 	Limits Limits
+	// Execute has the places where operations are executed, Messages the bytes of clients' messages that are held, and
+	// Answers those of answers that are not written yet. They are shared with whoever else has callers.
+	Execute  *share.Places[authz.Caller]
+	Messages *share.Stock[authz.Caller]
+	Answers  *share.Stock[authz.Caller]
 	// Identify finds out who bears the value of an Authorization header. A problem other than Unauthenticated means
 	// that nobody could tell.
 	Identify func(ctx context.Context, authorization string) (Identity, *problem.Error)
@@ -89,9 +95,8 @@ type Options struct {
 type Server struct {
 	o        Options
 	upgrader websocket.Upgrader
-	execute  *pool
-	greet    *pool // of its own: who comes does not wait for what others do
-	renew    *pool
+	greet    *share.Places[struct{}] // of its own: who comes does not wait for what others do
+	renew    *share.Places[authz.Caller]
 	messages sync.Pool // *[]byte, for messages of clients
 	batches  sync.Pool // *batch
 
@@ -108,14 +113,15 @@ type Server struct {
 const (
 	readBuffer  = 512      // longer messages are read past it
 	maxPooled   = 64 << 10 // a longer buffer is not kept for others
-	maxRenewing = 256      // permissions that are asked for at once
 	maxGreeting = 256      // tokens that are judged at once
+	maxRenewing = 256      // permissions that are asked for at once
+	maxRenewals = 64       // of them one caller's
 )
 
 // NewServer returns a server without sockets.
 func NewServer(o Options) *Server {
 	s := &Server{o: o, sockets: map[*socket]struct{}{}, empty: make(chan struct{})}
-	s.execute, s.greet, s.renew = newPool(o.Limits.MaxExecuting), newPool(maxGreeting), newPool(maxRenewing)
+	s.greet, s.renew = share.NewPlaces[struct{}](maxGreeting, maxGreeting), share.NewPlaces[authz.Caller](maxRenewing, maxRenewals)
 	s.messages.New = func() any { b := make([]byte, 0, 1024); return &b }
 	s.batches.New = func() any { return &batch{} }
 	s.upgrader = websocket.Upgrader{
