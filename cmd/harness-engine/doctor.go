@@ -28,7 +28,7 @@ is missing that the engine, or its default harness, cannot be without.`
 }
 
 // doctorTimeout bounds all checks together.
-const doctorTimeout = 30 * time.Second
+const doctorTimeout = time.Minute
 
 // verdict is what a check found.
 type verdict string

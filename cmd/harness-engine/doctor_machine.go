@@ -24,7 +24,7 @@ import (
 const (
 	leastDisk     = 256 << 20 // bytes free, below which the engine soon refuses work
 	ampleDisk     = 2 << 30
-	answerTimeout = 3 * time.Second // of an HTTP server
+	answerTimeout = 10 * time.Second // of an HTTP server, on a machine that is slow
 )
 
 // longestSocket is the longest path of a socket within the data folder.
