@@ -33,10 +33,13 @@ func (x *execution) overdue() bool {
 	return ending && !time.Now().Before(until)
 }
 
-// patient is ctx for calls to a worker: it ends, because of errDeaf, when the run is overdue.
+// patient is ctx for calls to a worker: it ends, because of errDeaf, when the run is overdue. The function that is returned
+// has to be called behind the call, by whoever drives the run: nothing looks at the run's patience any more then.
 func (x *execution) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
+	over := make(chan struct{})
 	go func() {
+		defer close(over)
 		select {
 		case <-x.stopping:
 		case <-ctx.Done():
@@ -51,7 +54,10 @@ func (x *execution) patient(ctx context.Context) (context.Context, context.Cance
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { end(nil) }
+	return ctx, func() {
+		end(nil)
+		<-over
+	}
 }
 
 // endDeaf ends a run whose worker did not end it in time.
