@@ -136,7 +136,7 @@ func newWorld(t *testing.T, o option) *world {
 		}
 	}
 	w := &world{t: t, ctx: ctx, cancel: cancel, dir: dir}
-	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(dir, "engine.sqlite"), Logger: quiet})
+	store, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(dir, "engine.sqlite"), ReserveBytes: -1, Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = store.Close() })
 	w.spy = &spy{Store: store}

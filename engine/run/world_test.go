@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -52,12 +54,41 @@ type world struct {
 // patience is for what comes about unless it is broken: a test may wait for hundreds of syncs of a slow disk.
 const patience = 10 * time.Minute
 
+// migrated is the file of a store with nothing in it. To make one takes a dozen syncs of the disk, and each test needs one.
+var migrated = sync.OnceValues(func() ([]byte, error) {
+	folder, err := os.MkdirTemp("", "run")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	path := filepath.Join(folder, "engine.sqlite")
+	store, err := open(context.Background(), path)
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func open(ctx context.Context, path string) (*sqlite.Store, error) {
+	return sqlite.Open(ctx, sqlite.Options{Path: path, ReserveBytes: -1, Logger: slog.New(slog.DiscardHandler)})
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	path := filepath.Join(t.TempDir(), "engine.sqlite")
-	store, err := sqlite.Open(ctx, sqlite.Options{Path: path, Logger: slog.New(slog.DiscardHandler)})
+	file, err := migrated()
+	if err == nil {
+		err = os.WriteFile(path, file, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := open(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
