@@ -21,7 +21,7 @@ import { listNames, readJson, removeUnfinished, writeJson } from "./durable.mjs"
  * Checkpoints that are kept of each namespace of a thread while a turn runs. The newest is the state; writes that belong
  * to the one before may still come.
  */
-export const KEEP = 2;
+const KEEP = 2;
 
 /** Key of a config that tells which turn it belongs to. */
 export const TURN = "harness_turn";

@@ -8,7 +8,7 @@ import { currentCall } from "./calls.mjs";
 export const REQUEST_INPUT = "request_input";
 
 /** Kind of interrupt that asks for values. */
-export const FORM_INPUT = "form_input";
+const FORM_INPUT = "form_input";
 
 const FIELD_KINDS = ["string", "number", "boolean", "choice"];
 

@@ -3,7 +3,7 @@ import { IMAGE_TYPES, MAX_DOCUMENTS_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_NAME_
 import { InvalidConstructionError, META } from "./construction.mjs";
 
 /** Key of a decision in a prompt's `_meta`. */
-export const RESUME = `${META}/resume`;
+const RESUME = `${META}/resume`;
 
 /**
  * @typedef {object} Message
