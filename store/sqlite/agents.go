@@ -15,7 +15,7 @@ const (
 	hasAgent        = "SELECT 1 FROM agents WHERE id = ?"
 	getAgent        = "SELECT body FROM agents WHERE id = ?"
 	unsettledAgents = "SELECT body FROM agents WHERE unsettled = 1 AND id > ? ORDER BY id LIMIT ?"
-	agentsOfOwner   = `SELECT body FROM agents WHERE environment = ? AND owner = ? AND state = 'ACTIVE' AND id < ?
+	agentsOfOwner   = `SELECT id, 0, body FROM agents WHERE environment = ? AND owner = ? AND state = 'ACTIVE' AND id < ?
 		ORDER BY id DESC LIMIT ?`
 
 	insertVersion = "INSERT INTO versions (agent, number, body) VALUES (?, ?, ?)"
@@ -88,7 +88,12 @@ func (s *Store) AgentsOf(ctx context.Context, environment, owner, before string,
 	if before == "" {
 		before = afterAll
 	}
-	return list[agent.Agent](ctx, s, "agents", agentsOfOwner, environment, owner, before, limit)
+	return shown[agent.Agent](ctx, s, "agent", limit, func(last *spot, limit int) (string, []any) {
+		if last != nil {
+			before = last.id
+		}
+		return agentsOfOwner, []any{environment, owner, before, limit}
+	})
 }
 
 // UnsettledAgents implements agent.Store.

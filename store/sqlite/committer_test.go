@@ -19,10 +19,7 @@ import (
 	"github.com/harness-engine/harness-engine/store/storetest"
 )
 
-var (
-	someFilter   = run.Filter{Environment: "e", Subject: "s"}
-	somePosition = run.Position{CreatedAt: time.Unix(1, 0), ID: "run_1"}
-)
+var someFilter = run.Filter{Environment: "e", Subject: "s"}
 
 func chunkAt(runID string, first int64) event.Chunk {
 	return storetest.MakeChunk(runID, first, 1, 1, "eng_a", 0)

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 
 	"github.com/harness-engine/harness-engine/store"
 )
@@ -111,6 +113,76 @@ func list[T any](ctx context.Context, s *Store, noun, query string, args ...any)
 		out = append(out, doc)
 	}
 	return out, rows.Err()
+}
+
+// spot is where a row stands in its list.
+type spot struct {
+	id    string
+	place int64 // what the list goes by before the id: time in nanoseconds, or order; 0 where that is nothing
+}
+
+// shown is list for those who show what there is. A document that cannot be decoded costs only itself: it is left out, and
+// told. page gives the query of at most so many rows behind a spot, nil at the start; its columns are id, place and body.
+func shown[T any](ctx context.Context, s *Store, noun string, limit int, page func(after *spot, limit int) (query string, args []any)) (out []T, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("failed to list %ss: %w", noun, err)
+		}
+	}()
+	var last *spot
+	for len(out) < limit {
+		wanted := limit - len(out)
+		query, args := page(last, wanted)
+		st, err := s.query(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := st.QueryContext(ctx, args...)
+		if err != nil {
+			return nil, err
+		}
+		n, at := 0, spot{}
+		for ; rows.Next(); n++ {
+			var body sql.RawBytes
+			if err := rows.Scan(&at.id, &at.place, &body); err != nil {
+				return nil, errors.Join(err, rows.Close())
+			}
+			var doc T
+			if err := store.Decode(body, &doc); err != nil {
+				s.damaged.tell(ctx, s.opts.Logger, noun, at.id, err)
+				continue
+			}
+			out = append(out, doc)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return nil, err
+		}
+		if n < wanted {
+			break
+		}
+		last = &at // others take the places of those that were left out
+	}
+	return out, nil
+}
+
+// damaged remembers which documents were found damaged while they were listed, so that each is told once.
+type damaged struct {
+	mu   sync.Mutex
+	told map[[2]string]bool
+}
+
+const maxDamaged = 10_000 // that are remembered
+
+func (d *damaged) tell(ctx context.Context, logger *slog.Logger, noun, id string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key := [2]string{noun, id}; !d.told[key] && len(d.told) < maxDamaged {
+		if d.told == nil {
+			d.told = map[[2]string]bool{}
+		}
+		d.told[key] = true
+		logger.ErrorContext(ctx, "a document is damaged and is left out of lists: see admin verify", "document", noun, "id", id, "damaged", len(d.told), "error", err)
+	}
 }
 
 // checkedDocument returns the encoded document, or the first reason to refuse it.

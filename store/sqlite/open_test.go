@@ -277,10 +277,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 			t.Errorf("%s\n%s", query, plan)
 		}
 	}
-	query, args, err := runsQuery(someFilter, somePosition, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	query, args := runsQuery(someFilter, spot{"run_1", 1}, 10)
 	if plan := explain(t, s, query, args); strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Errorf("%s\n%s", query, plan)
 	}

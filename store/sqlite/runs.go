@@ -17,7 +17,7 @@ const (
 		listed = ?, ended = ?, created = ?, ended_at = ?, expired = ?, pruning = ?, body = ? WHERE id = ? AND rev = ?`
 	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
 	getRun         = "SELECT body FROM runs WHERE id = ?"
-	sessionRuns    = "SELECT body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
+	sessionRuns    = "SELECT id, ord, body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
 	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord LIMIT ?"
 	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
 	cancelRequests = `SELECT id, body ->> '$.cancelReason' FROM runs WHERE ended = 0 AND body ->> '$.cancelReason' <> '' AND id > ? ORDER BY id LIMIT ?`
@@ -89,17 +89,25 @@ func (s *Store) Runs(ctx context.Context, f run.Filter, before run.Position, lim
 	if err := checkPage(limit, f.Environment, f.Subject, f.SessionID, f.AgentID, string(f.Status), before.ID); err != nil {
 		return nil, fmt.Errorf("failed to list runs: %w", err)
 	}
-	query, args, err := runsQuery(f, before, limit)
-	if err != nil {
-		return nil, fmt.Errorf("failed to list runs: %w", err)
+	from := spot{afterAll, math.MaxInt64}
+	if before != (run.Position{}) {
+		if err := store.CheckTime("before", before.CreatedAt); err != nil {
+			return nil, fmt.Errorf("failed to list runs: %w", err)
+		}
+		from = spot{before.ID, before.CreatedAt.UnixNano()}
 	}
-	return list[run.Run](ctx, s, "runs", query, args...)
+	return shown[run.Run](ctx, s, "run", limit, func(last *spot, limit int) (string, []any) {
+		if last == nil {
+			last = &from
+		}
+		return runsQuery(f, *last, limit)
+	})
 }
 
 // runsQuery builds one of a few dozen texts, so that the statements can be kept.
-func runsQuery(f run.Filter, before run.Position, limit int) (string, []any, error) {
+func runsQuery(f run.Filter, before spot, limit int) (string, []any) {
 	var q strings.Builder
-	q.WriteString("SELECT body FROM runs WHERE environment = ? AND subject = ?")
+	q.WriteString("SELECT id, created, body FROM runs WHERE environment = ? AND subject = ?")
 	args := []any{f.Environment, f.Subject}
 	for _, c := range []struct {
 		on    bool
@@ -117,18 +125,12 @@ func runsQuery(f run.Filter, before run.Position, limit int) (string, []any, err
 			args = append(args, c.value)
 		}
 	}
-	at, id := int64(math.MaxInt64), afterAll
-	if before != (run.Position{}) {
-		if err := store.CheckTime("before", before.CreatedAt); err != nil {
-			return "", nil, err
-		}
-		at, id = before.CreatedAt.UnixNano(), before.ID
-	}
 	q.WriteString(" AND (created, id) < (?, ?) ORDER BY created DESC, id DESC LIMIT ?")
-	return q.String(), append(args, at, id, limit), nil
+	return q.String(), append(args, before.place, before.id, limit)
 }
 
-// SessionRuns implements run.Store.
+// SessionRuns implements run.Store. Those of one epoch are for who shows what there is; who goes through all of them must
+// not step over a run that is damaged.
 func (s *Store) SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]run.Run, error) {
 	if err := checkPage(limit, sessionID); err != nil {
 		return nil, fmt.Errorf("failed to list runs of session: %w", err)
@@ -136,7 +138,13 @@ func (s *Store) SessionRuns(ctx context.Context, sessionID string, epoch, afterO
 	if epoch == 0 {
 		return list[run.Run](ctx, s, "runs of session", allSessionRuns, sessionID, afterOrd, limit)
 	}
-	return list[run.Run](ctx, s, "runs of session", sessionRuns, sessionID, epoch, afterOrd, limit)
+	return shown[run.Run](ctx, s, "run", limit, func(last *spot, limit int) (string, []any) {
+		after := afterOrd
+		if last != nil {
+			after = last.place
+		}
+		return sessionRuns, []any{sessionID, epoch, after, limit}
+	})
 }
 
 // UnfinishedRuns implements run.Store.

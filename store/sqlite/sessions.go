@@ -20,8 +20,8 @@ const (
 	// The condition is the one of the index sessions_pinned.
 	pinnedSessions = "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE environment = ? AND agent = ? AND version <> 0 LIMIT ?)"
 
-	sessionsOfOwner = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND id < ? ORDER BY id DESC LIMIT ?"
-	sessionsOfAgent = "SELECT body FROM sessions WHERE environment = ? AND subject = ? AND agent = ? AND id < ? ORDER BY id DESC LIMIT ?"
+	sessionsOfOwner = "SELECT id, 0, body FROM sessions WHERE environment = ? AND subject = ? AND id < ? ORDER BY id DESC LIMIT ?"
+	sessionsOfAgent = "SELECT id, 0, body FROM sessions WHERE environment = ? AND subject = ? AND agent = ? AND id < ? ORDER BY id DESC LIMIT ?"
 )
 
 // afterAll sorts after every identifier: it is one byte above what UTF-8 can hold.
@@ -76,10 +76,15 @@ func (s *Store) SessionsOf(ctx context.Context, environment, subject, agentID, b
 	if before == "" {
 		before = afterAll
 	}
-	if agentID == "" {
-		return list[session.Binding](ctx, s, "sessions", sessionsOfOwner, environment, subject, before, limit)
-	}
-	return list[session.Binding](ctx, s, "sessions", sessionsOfAgent, environment, subject, agentID, before, limit)
+	return shown[session.Binding](ctx, s, "session", limit, func(last *spot, limit int) (string, []any) {
+		if last != nil {
+			before = last.id
+		}
+		if agentID == "" {
+			return sessionsOfOwner, []any{environment, subject, before, limit}
+		}
+		return sessionsOfAgent, []any{environment, subject, agentID, before, limit}
+	})
 }
 
 // PinnedSessions implements session.Store.

@@ -103,6 +103,7 @@ type Store struct {
 	disk        *disk
 	committer   *committer
 	checkpoints *checkpointer
+	damaged     damaged // documents that were found so
 	closing     sync.Once
 	closeErr    error
 }
