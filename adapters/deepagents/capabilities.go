@@ -12,7 +12,7 @@ var capabilities = map[harness.Capability]harness.Level{
 	harness.InvokeNonStreaming: harness.Emulated,
 
 	harness.SessionMultiTurn:          harness.Native,
-	harness.SessionCrossReplicaResume: harness.Unsupported, // one engine serves a conversation
+	harness.SessionCrossReplicaResume: harness.Unsupported, // engines of several hosts share no store yet
 	harness.SessionClear:              harness.Emulated,    // a new epoch has a new thread
 
 	// The checkpoints are packed at the end of each turn; a worker anywhere goes on from them. The files in the workspace
