@@ -67,7 +67,7 @@ func syncedWrite(folder string) error {
 	if err != nil {
 		return fmt.Errorf("failed to make a file: %w", err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	defer f.Close()
 	if _, err := f.WriteString("pace"); err != nil {
 		return fmt.Errorf("failed to write a file: %w", err)
