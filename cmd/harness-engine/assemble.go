@@ -81,7 +81,7 @@ func assemble(ctx context.Context, c serveCmd, addr string, log *slog.Logger) (_
 		return nil, err
 	}
 	e.background.Go(func() { harnesses.Run(background) })
-	agents, err := agent.NewService(agent.Options{Store: e.store, Reviewer: harnesses, Tuples: fga, Usage: usage{e.store}, Logger: log})
+	agents, err := agent.NewService(agent.Options{Store: e.store, Reviewer: harnesses, Tuples: fga, Usage: usage{e.store}, Logger: log, Self: boot, Dead: e.roster.Dead})
 	if err != nil {
 		return nil, err
 	}

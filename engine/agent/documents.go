@@ -15,6 +15,7 @@ type documents struct {
 	store          Store
 	now            func() time.Time
 	abandonedAfter time.Duration
+	self           string
 }
 
 // Unsettled implements authz.Documents.
@@ -52,53 +53,67 @@ func (d *documents) Document(ctx context.Context, object authz.Object) (authz.Do
 	if d.now().Sub(a.CreatedAt) < d.abandonedAfter {
 		return authz.Document{}, false, nil
 	}
-	given := deleting(a, d.now())
+	given := deleting(a, d.now(), d.self)
 	if err := d.store.UpdateAgent(ctx, given); err != nil {
 		return authz.Document{}, false, fmt.Errorf("failed to give up agent %s: %w", a.ID, err)
 	}
 	return document(given), true, nil
 }
 
+// MarkWriting implements authz.Documents.
+func (d *documents) MarkWriting(ctx context.Context, doc authz.Document, name string) (authz.Document, error) {
+	a, err := d.update(ctx, doc, func(a *Agent) { a.Authz = a.Authz.Writing(name) })
+	return document(a), err
+}
+
 // MarkApplied implements authz.Documents.
-func (d *documents) MarkApplied(ctx context.Context, doc authz.Document) error {
+func (d *documents) MarkApplied(ctx context.Context, doc authz.Document, wrote []string) error {
+	_, err := d.update(ctx, doc, func(a *Agent) {
+		a.Authz = a.Authz.Applied(doc.Outbox.DesiredRev).Wrote(wrote...)
+		switch a.State {
+		case StateCreating:
+			a.State = StateActive
+		case StateDeleting:
+			a.State = StateDeleted
+		}
+	})
+	return err
+}
+
+// update changes the agent of the document, where that is as it was read.
+func (d *documents) update(ctx context.Context, doc authz.Document, change func(*Agent)) (Agent, error) {
 	a, err := d.store.Agent(ctx, doc.Object.ID)
 	if err != nil {
-		return fmt.Errorf("failed to read agent %s: %w", doc.Object.ID, err)
+		return a, fmt.Errorf("failed to read agent %s: %w", doc.Object.ID, err)
 	}
 	if a.Rev != doc.Rev {
-		return fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged)
+		return a, fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged)
 	}
+	change(&a)
 	a.Rev++
-	a.Authz = a.Authz.Applied(doc.Outbox.DesiredRev)
-	switch a.State {
-	case StateCreating:
-		a.State = StateActive
-	case StateDeleting:
-		a.State = StateDeleted
-	}
 	a.LastOp, a.UpdatedAt = id.New("op"), d.now()
 	err = d.store.UpdateAgent(ctx, a)
 	if errors.Is(err, ErrRevision) || errors.Is(err, ErrUnknownOutcome) {
-		return fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged) // read it again, and see
+		return a, fmt.Errorf("agent %s: %w", a.ID, authz.ErrChanged) // read it again, and see
 	}
 	if err != nil {
-		return fmt.Errorf("failed to update agent %s: %w", a.ID, err)
+		return a, fmt.Errorf("failed to update agent %s: %w", a.ID, err)
 	}
-	return nil
+	return a, nil
 }
 
 func document(a Agent) authz.Document {
 	return authz.Document{
 		Object: authz.Agent(a.ID), Outbox: a.Authz, Rev: a.Rev,
-		Settled: !a.Authz.Pending() && (a.State == StateActive || a.State == StateDeleted),
+		Waits: a.State == StateCreating || a.State == StateDeleting,
 	}
 }
 
-// deleting is the agent on its way to DELETED: no tuples are wanted any more.
-func deleting(a Agent, now time.Time) Agent {
+// deleting is the agent on its way to DELETED: no tuples are wanted any more. Self is about to remove them.
+func deleting(a Agent, now time.Time, self string) Agent {
 	a.Rev++
 	a.State = StateDeleting
-	a.Authz = a.Authz.Desire(nil)
+	a.Authz = a.Authz.Desire(nil).Writing(self)
 	a.LastOp, a.UpdatedAt = id.New("op"), now
 	return a
 }

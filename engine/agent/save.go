@@ -107,7 +107,7 @@ func (s *Service) create(ctx context.Context, q SaveRequest) (SaveResult, error)
 		Environment: q.Caller.Environment, Owner: q.Caller.Subject, Slug: r.Normalised.Slug, Version: 1,
 		LastOp: id.New("op"), CreatedAt: now, UpdatedAt: now,
 	}
-	a.Authz = a.Authz.Desire(authz.AgentTuples(a.ID, a.Owner))
+	a.Authz = a.Authz.Desire(authz.AgentTuples(a.ID, a.Owner)).Writing(s.self) // as of what follows
 	v := newVersion(a.ID, 1, 0, r, q.Caller, now)
 
 	// From the first write on, the caller's leaving must not leave half an agent behind.
@@ -192,7 +192,7 @@ func (s *Service) withdraw(ctx context.Context, agentID string) {
 		if err != nil || a.State != StateCreating {
 			return
 		}
-		err = s.store.UpdateAgent(ctx, deleting(a, s.now()))
+		err = s.store.UpdateAgent(ctx, deleting(a, s.now(), s.self))
 		if err == nil {
 			_ = s.reconciler.Settle(ctx, authz.Agent(agentID)) // frees the slug now; else the sweep does
 			return

@@ -41,6 +41,10 @@ type Options struct {
 	// AbandonedAfter is the age at which a creation that never got its first version is given up; 0: a minute. It
 	// decides only when to clean up: a creation that is given up while it still runs fails cleanly.
 	AbandonedAfter time.Duration
+	// Self names this life of this engine among those that may be writing an agent's tuples, and Dead says whether another one
+	// has ended for good; see authz.ReconcilerOptions.
+	Self string
+	Dead func(name string) bool
 	// SettleInterval is the pause between two sweeps of Run; 0: authz.DefaultInterval.
 	SettleInterval time.Duration
 }
@@ -53,6 +57,7 @@ type Service struct {
 	now        func() time.Time
 	logger     *slog.Logger
 	reconciler *authz.Reconciler
+	self       string
 }
 
 // NewService returns a Service. It starts nothing.
@@ -72,15 +77,18 @@ func NewService(o Options) (*Service, error) {
 	// Stored times are UTC milliseconds, so that what was written equals what is read.
 	clock := o.Now
 	now := func() time.Time { return clock().UTC().Truncate(time.Millisecond) }
+	if o.Self == "" {
+		o.Self = id.New(id.Boot)
+	}
 	reconciler, err := authz.NewReconciler(authz.ReconcilerOptions{
-		Documents: &documents{store: o.Store, now: now, abandonedAfter: o.AbandonedAfter},
-		Tuples:    o.Tuples, Interval: o.SettleInterval, Logger: o.Logger,
+		Documents: &documents{store: o.Store, now: now, abandonedAfter: o.AbandonedAfter, self: o.Self}, Self: o.Self, Dead: o.Dead,
+		Tuples: o.Tuples, Interval: o.SettleInterval, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Service{
-		store: o.Store, reviewer: o.Reviewer, usage: o.Usage, now: now, logger: o.Logger, reconciler: reconciler,
+		store: o.Store, reviewer: o.Reviewer, usage: o.Usage, now: now, logger: o.Logger, reconciler: reconciler, self: o.Self,
 	}, nil
 }
 

@@ -54,10 +54,15 @@ type Tuple struct {
 
 // Outbox keeps the tuples that an object should have beside the document that owns it. DesiredRev > AppliedRev means
 // that they still have to be applied; applying is by state, not by operation, serial per object.
+//
+// Whoever applies puts its name among the Writers first, in the document, and takes it off with the update that says that what
+// it applied is still desired. A name that stays is of an engine that may yet write something older: it is the engine's own to
+// take off, or, when the engine is dead, another's, which then applies once more.
 type Outbox struct {
-	Desired    []Tuple `json:"desired"`
-	DesiredRev int64   `json:"desiredRev"`
-	AppliedRev int64   `json:"appliedRev"`
+	Desired    []Tuple  `json:"desired"`
+	DesiredRev int64    `json:"desiredRev"`
+	AppliedRev int64    `json:"appliedRev"`
+	Writers    []string `json:"writers,omitempty"` // names of engines' lives
 }
 
 // Check asks whether the user has the relation to the object.

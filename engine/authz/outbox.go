@@ -31,8 +31,28 @@ func (b Outbox) Applied(rev int64) Outbox {
 	return b
 }
 
-// Pending reports whether the desired tuples still have to be applied.
-func (b Outbox) Pending() bool { return b.DesiredRev > b.AppliedRev }
+// Writing returns the outbox with the name among its writers.
+func (b Outbox) Writing(name string) Outbox {
+	if !slices.Contains(b.Writers, name) {
+		b.Writers = append(slices.Clip(b.Writers), name)
+	}
+	return b
+}
+
+// Wrote returns the outbox without the names among its writers.
+func (b Outbox) Wrote(names ...string) Outbox {
+	var left []string
+	for _, w := range b.Writers {
+		if !slices.Contains(names, w) {
+			left = append(left, w)
+		}
+	}
+	b.Writers = left
+	return b
+}
+
+// Pending reports whether the desired tuples still have to be applied, or somebody may still apply others.
+func (b Outbox) Pending() bool { return b.DesiredRev > b.AppliedRev || len(b.Writers) > 0 }
 
 // Canonical returns the tuples sorted by object, relation and user, without repeats. The result is never nil.
 func Canonical(tuples []Tuple) []Tuple {

@@ -2,9 +2,11 @@ package authz
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,9 +31,12 @@ type Document struct {
 	Outbox Outbox
 	// Rev is the document's revision, for the conditional update of MarkApplied.
 	Rev int64
-	// Settled is true when nothing is left to do: the desired tuples are applied and no state waits for it.
-	Settled bool
+	// Waits is true while a state waits for the tuples: CREATING, DELETING.
+	Waits bool
 }
+
+// Settled is true when nothing is left to do: the desired tuples are applied, nobody may apply others, and no state waits.
+func (d Document) Settled() bool { return !d.Waits && !d.Outbox.Pending() }
 
 // Documents is the store of documents with an outbox, as a Reconciler uses it. It is implemented beside the documents.
 type Documents interface {
@@ -39,25 +44,33 @@ type Documents interface {
 	Unsettled(ctx context.Context, after string, limit int) ([]Document, error)
 	// Document reads one document, with the consistency of a deciding read; false when there is none.
 	Document(ctx context.Context, object Object) (Document, bool, error)
+	// MarkWriting puts the name among the writers (Outbox.Writing), by one conditional update on d.Rev, and returns the document
+	// as it is then. It returns ErrChanged (wrapped) when the stored revision is another, or may be.
+	MarkWriting(ctx context.Context, d Document, name string) (Document, error)
 	// MarkApplied records, by one conditional update on d.Rev, that the tuples of d.Outbox.DesiredRev are applied
-	// (Outbox.Applied), and moves the state that waited for it: CREATING to ACTIVE, DELETING to DELETED. It returns
-	// ErrChanged (wrapped) when the stored revision is another. An unknown outcome is an error like any other; the next
-	// round reads the document again.
-	MarkApplied(ctx context.Context, d Document) error
+	// (Outbox.Applied) and that the names are no writers any more (Outbox.Wrote), and moves the state that waited for it:
+	// CREATING to ACTIVE, DELETING to DELETED. It returns ErrChanged (wrapped) when the stored revision is another. An unknown
+	// outcome is an error like any other; the next round reads the document again.
+	MarkApplied(ctx context.Context, d Document, wrote []string) error
 }
 
 // ReconcilerOptions configure a Reconciler. Documents and Tuples are required.
 type ReconcilerOptions struct {
 	Documents Documents
-	Tuples    Tuples
-	Interval  time.Duration // pause between sweeps; 0: DefaultInterval
-	Logger    *slog.Logger  // nil: slog.Default()
+	// Self names this life of this engine among the writers of outboxes; empty: a random name.
+	Self string
+	// Dead says whether the engine of that name has ended, and not only been silent for long; nil: every other one has.
+	Dead     func(name string) bool
+	Tuples   Tuples
+	Interval time.Duration // pause between sweeps; 0: DefaultInterval
+	Logger   *slog.Logger  // nil: slog.Default()
 }
 
 // Reconciler brings tuples in line with documents: the document says what should hold, the reconciler makes it so and
 // records that in the document. It applies state, not operations, serially per object within this process. It may be
 // interrupted at any point: what was begun is finished by a later call. A write that got no answer may take effect
-// late, over a newer state; such objects are remembered and applied once more when that can no longer happen.
+// late, over a newer state, and so may one of an engine that was stopped in the middle: the document remembers who may be
+// writing, and the tuples are applied once more when that can no longer happen, by the writer or, when it is dead, by another.
 type Reconciler struct {
 	documents Documents
 	tuples    Tuples
@@ -65,9 +78,12 @@ type Reconciler struct {
 	logger    *slog.Logger
 	locks     Locks
 	now       func() time.Time
+	self      string
+	isDead    func(name string) bool
 
 	mu     sync.Mutex
 	doubts map[Object]time.Time // when the last write failed that may still take effect
+	dead   map[string]time.Time // since when writers have been seen dead without a break
 }
 
 // NewReconciler returns a Reconciler. It starts nothing.
@@ -81,7 +97,16 @@ func NewReconciler(o ReconcilerOptions) (*Reconciler, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.Self == "" {
+		o.Self = rand.Text()
+	}
+	if o.Dead == nil {
+		o.Dead = func(string) bool { return true }
+	}
 	return &Reconciler{
+		self:      o.Self,
+		isDead:    o.Dead,
+		dead:      map[string]time.Time{},
 		documents: o.Documents,
 		tuples:    o.Tuples,
 		interval:  o.Interval,
@@ -91,9 +116,15 @@ func NewReconciler(o ReconcilerOptions) (*Reconciler, error) {
 	}, nil
 }
 
-// Settle settles one document; call it right after the write that changed the outbox. When it returns nil the
-// document was seen Settled, or is gone. On an error the document stays unsettled and a sweep will try again.
+// Settle settles one document; call it right after the write that changed the outbox. When it returns nil the tuples that the
+// document wanted were applied, or it is gone; another engine may still be at work on it. On an error the document stays
+// unsettled and a sweep will try again.
 func (r *Reconciler) Settle(ctx context.Context, object Object) error {
+	return r.settle(ctx, object, false)
+}
+
+// settle applies also what is applied already where anew is true.
+func (r *Reconciler) settle(ctx context.Context, object Object, anew bool) error {
 	unlock, err := r.locks.Lock(ctx, object)
 	if err != nil {
 		return fmt.Errorf("failed to settle tuples of %s: %w", object, err)
@@ -101,19 +132,28 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 	defer unlock()
 	doubted, doubtful := r.doubt(object)
 	begun := r.now()
-	applied := int64(-1) // revision of the state that this call applied last
+	trusted := !doubtful || begun.Sub(doubted) >= doubtAge
 	for range maxRounds {
 		d, found, err := r.documents.Document(ctx, object)
 		if err != nil {
 			return fmt.Errorf("failed to read document of %s: %w", object, err)
 		}
-		// Another process may have settled a newer state while this one applied an older: the newer state is applied
-		// again before this call is content.
-		if !found || (d.Settled && (applied == d.Outbox.DesiredRev || (applied < 0 && !doubtful))) {
-			if doubtful && begun.Sub(doubted) >= doubtAge {
+		mine := slices.Contains(d.Outbox.Writers, r.self)
+		dead, past := r.deadOf(d.Outbox.Writers)
+		if !found || !(anew || mine || dead || doubtful || d.Waits || d.Outbox.AppliedRev < d.Outbox.DesiredRev) {
+			if doubtful && trusted {
 				r.trust(object)
 			}
 			return nil
+		}
+		if !mine {
+			d, err = r.documents.MarkWriting(ctx, d, r.self)
+			if errors.Is(err, ErrChanged) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("failed to mark tuples of %s to be written: %w", object, err)
+			}
 		}
 		// The tuples are applied even when the outbox says that they were: what is unsettled by its state alone may
 		// come from a crash between applying and marking.
@@ -121,17 +161,49 @@ func (r *Reconciler) Settle(ctx context.Context, object Object) error {
 			r.distrust(object)
 			return fmt.Errorf("failed to apply tuples of %s: %w", object, err)
 		}
-		applied = d.Outbox.DesiredRev
-		if d.Settled {
-			continue
+		if trusted { // else a write of this engine's own may still take effect
+			past = append(past, r.self)
 		}
-		if err := r.documents.MarkApplied(ctx, d); err != nil && !errors.Is(err, ErrChanged) {
+		err = r.documents.MarkApplied(ctx, d, past)
+		switch {
+		case err == nil:
+			if doubtful && trusted {
+				r.trust(object)
+			}
+			return nil
+		case !errors.Is(err, ErrChanged):
 			r.distrust(object)
 			return fmt.Errorf("failed to mark tuples of %s applied: %w", object, err)
 		}
 	}
 	r.distrust(object)
 	return fmt.Errorf("failed to settle tuples of %s: the document changed %d times meanwhile", object, maxRounds)
+}
+
+// deadOf says whether there are dead engines among the writers, and names those of them whose writes can no longer take effect.
+func (r *Reconciler) deadOf(writers []string) (some bool, past []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for _, w := range writers {
+		if w == r.self {
+			continue
+		}
+		if !r.isDead(w) {
+			delete(r.dead, w)
+			continue
+		}
+		some = true
+		since, known := r.dead[w]
+		if !known {
+			since = now
+			r.dead[w] = now
+		}
+		if now.Sub(since) >= doubtAge {
+			past = append(past, w)
+		}
+	}
+	return some, past
 }
 
 func (r *Reconciler) doubt(o Object) (since time.Time, doubtful bool) {
@@ -218,7 +290,7 @@ func (r *Reconciler) Restate(ctx context.Context, list func(ctx context.Context,
 		}
 		for _, o := range page {
 			after = o.ID
-			if err := r.restate(ctx, o); err != nil {
+			if err := r.settle(ctx, o, true); err != nil {
 				return n, err
 			}
 			n++
@@ -227,25 +299,6 @@ func (r *Reconciler) Restate(ctx context.Context, list func(ctx context.Context,
 			return n, nil
 		}
 	}
-}
-
-func (r *Reconciler) restate(ctx context.Context, o Object) error {
-	unlock, err := r.locks.Lock(ctx, o)
-	if err != nil {
-		return fmt.Errorf("failed to restate tuples of %s: %w", o, err)
-	}
-	defer unlock()
-	d, found, err := r.documents.Document(ctx, o)
-	if err != nil {
-		return fmt.Errorf("failed to read document of %s: %w", o, err)
-	}
-	if !found {
-		return nil
-	}
-	if err := r.tuples.Apply(ctx, o, d.Outbox.Desired); err != nil {
-		return fmt.Errorf("failed to apply tuples of %s: %w", o, err)
-	}
-	return nil
 }
 
 // Run sweeps at once and then after each interval, until ctx ends. Errors are logged; it never gives up.

@@ -43,7 +43,7 @@ func newShelf() *shelf {
 
 func (d *shelved) document(o Object) Document {
 	waits := d.state == "CREATING" || d.state == "DELETING"
-	return Document{Object: o, Outbox: d.outbox, Rev: d.rev, Settled: !waits && !d.outbox.Pending()}
+	return Document{Object: o, Outbox: d.outbox, Rev: d.rev, Waits: waits}
 }
 
 // change is what a service does: one conditional update of state and desire.
@@ -65,7 +65,7 @@ func (s *shelf) Unsettled(_ context.Context, after string, limit int) ([]Documen
 	defer s.mu.Unlock()
 	var out []Document
 	for o, d := range s.docs {
-		if doc := d.document(o); !doc.Settled && o.ID > after {
+		if doc := d.document(o); !doc.Settled() && o.ID > after {
 			out = append(out, doc)
 		}
 	}
@@ -83,7 +83,22 @@ func (s *shelf) Document(_ context.Context, o Object) (Document, bool, error) {
 	return d.document(o), true, nil
 }
 
-func (s *shelf) MarkApplied(_ context.Context, doc Document) error {
+func (s *shelf) MarkWriting(_ context.Context, doc Document, name string) (Document, error) {
+	if err := s.fault("write", doc.Object); err != nil {
+		return Document{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.docs[doc.Object]
+	if d.rev != doc.Rev {
+		return Document{}, fmt.Errorf("revision %d: %w", d.rev, ErrChanged)
+	}
+	d.rev++
+	d.outbox = d.outbox.Writing(name)
+	return d.document(doc.Object), nil
+}
+
+func (s *shelf) MarkApplied(_ context.Context, doc Document, wrote []string) error {
 	if err := s.fault("mark", doc.Object); err != nil {
 		return err
 	}
@@ -94,7 +109,7 @@ func (s *shelf) MarkApplied(_ context.Context, doc Document) error {
 		return fmt.Errorf("revision %d: %w", d.rev, ErrChanged)
 	}
 	d.rev++
-	d.outbox = d.outbox.Applied(doc.Outbox.DesiredRev)
+	d.outbox = d.outbox.Applied(doc.Outbox.DesiredRev).Wrote(wrote...)
 	d.state = map[string]string{"CREATING": "ACTIVE", "DELETING": "DELETED"}[d.state]
 	if d.state == "" {
 		d.state = "ACTIVE"

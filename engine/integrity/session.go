@@ -207,8 +207,8 @@ func (v *verifier) lookAtAgent(ctx context.Context, agentID string, s *seen) err
 		return err
 	}
 	v.add(&v.report.Agents, 1)
-	if a.Authz.AppliedRev < a.Authz.DesiredRev || a.State == agent.StateCreating || a.State == agent.StateDeleting {
-		s.unsettle(Finding{Code: OutboxPending, Agent: a.ID, Detail: fmt.Sprintf("it is %s; tuples of revision %d are applied, of %d wanted", a.State, a.Authz.AppliedRev, a.Authz.DesiredRev)})
+	if a.Authz.Pending() || a.State == agent.StateCreating || a.State == agent.StateDeleting {
+		s.unsettle(Finding{Code: OutboxPending, Agent: a.ID, Detail: fmt.Sprintf("it is %s; tuples of revision %d are applied, of %d wanted, and %d engines may be writing", a.State, a.Authz.AppliedRev, a.Authz.DesiredRev, len(a.Authz.Writers))})
 	}
 	if a.State != agent.StateActive {
 		return nil

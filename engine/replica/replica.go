@@ -183,6 +183,14 @@ func (r *Roster) Gone(id string) bool {
 	return !there || s.stale
 }
 
+// Dead says whether the engine has left or died, as far as was seen. One that only stands still has not: it may go on.
+func (r *Roster) Dead(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, there := r.seen[id]
+	return !there
+}
+
 // Still says whether the engine has been seen to stand still for a lease, at that beat. One that was never seen, or has beaten
 // since the last look, has not.
 func (r *Roster) Still(s Sighting) bool {

@@ -47,6 +47,9 @@ func TestRoster(t *testing.T) {
 		b.list[2].Beat = 0 // not greater, only different
 		time.Sleep(time.Millisecond)
 		look()
+		if r.Dead("a") || !r.Dead("never") {
+			t.Error("who stands still is not dead, and who is not there is")
+		}
 		if !r.Gone("a") || r.Gone("b") || r.Gone("me") || changed != 1 {
 			t.Errorf("after a lease: a %v, b %v, me %v, changed %d", r.Gone("a"), r.Gone("b"), r.Gone("me"), changed)
 		}

@@ -54,7 +54,7 @@ type execution struct {
 	asked    time.Time          // when that was
 	stopping chan struct{}      // closed when the run shall end
 
-	heard time.Time // when the worker took the cancel; zero before
+	heard time.Time // when the worker took the cancel; zero before; of who drives the run
 }
 
 func newExecution(c *Coordinator, r Run, b session.Binding) *execution {

@@ -30,7 +30,7 @@ func checkAgent(a agent.Agent) error {
 
 // isUnsettled says whether the agent is listed by UnsettledAgents.
 func isUnsettled(a agent.Agent) bool {
-	return a.State == agent.StateCreating || a.State == agent.StateDeleting || a.Authz.AppliedRev < a.Authz.DesiredRev
+	return a.State == agent.StateCreating || a.State == agent.StateDeleting || a.Authz.Pending()
 }
 
 // agentColumns are the arguments of insertAgent and the first of updateAgent.

@@ -108,12 +108,15 @@ func agentListings(t *testing.T, s Stores) {
 		if i%3 == 0 {
 			a.Authz.DesiredRev++
 		}
+		if i%5 == 0 {
+			a.Authz = a.Authz.Writing("eng_a")
+		}
 		noError(t, s.Agents.InsertAgent(ctx, a))
 		noError(t, s.Agents.InsertAgent(ctx, agentDoc(fresh("agt"), "dev", owner+"2", a.Slug, agent.StateActive)))
 		if a.State == agent.StateActive {
 			active = append(active, a.ID)
 		}
-		if a.State == agent.StateCreating || a.State == agent.StateDeleting || i%3 == 0 {
+		if a.State == agent.StateCreating || a.State == agent.StateDeleting || i%3 == 0 || i%5 == 0 {
 			unsettled = append(unsettled, a.ID)
 		}
 	}
@@ -131,6 +134,7 @@ func agentListings(t *testing.T, s Stores) {
 	a, err := s.Agents.Agent(ctx, unsettled[0]) // settle it
 	noError(t, err)
 	a.Rev, a.State, a.Authz.AppliedRev = 2, agent.StateActive, a.Authz.DesiredRev
+	a.Authz = a.Authz.Wrote("eng_a")
 	noError(t, s.Agents.UpdateAgent(ctx, a))
 	got := pageAgents(t, 1000, func(last string) ([]agent.Agent, error) { return s.Agents.UnsettledAgents(ctx, last, 1000) })
 	if !slices.Equal(got, unsettled[1:]) {
