@@ -1,9 +1,7 @@
 package claudeagentsdk
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -11,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"github.com/harness-engine/harness-engine/adapters/adaptertest"
 	"github.com/harness-engine/harness-engine/adapters/claude_agent_sdk/driver"
-	"github.com/harness-engine/harness-engine/engine/catalog"
 	"github.com/harness-engine/harness-engine/engine/harness"
 	"github.com/harness-engine/harness-engine/worker"
 )
@@ -23,20 +19,8 @@ import (
 var claudeDir = filepath.Join("..", "..", "worker", "node-claude")
 
 func TestDescriptorIsComplete(t *testing.T) {
-	d := New(Options{}).Descriptor()
-	if !harness.IDPattern.MatchString(d.ID) {
-		t.Errorf("id %q", d.ID)
-	}
-	for _, c := range harness.Capabilities {
-		if d.Capabilities[c] == "" {
-			t.Errorf("nothing is said about %s", c)
-		}
-	}
-	if len(d.Capabilities) != len(harness.Capabilities) {
-		t.Errorf("%d capabilities, the vocabulary has %d", len(d.Capabilities), len(harness.Capabilities))
-	}
-	if _, err := catalog.New(t.Context(), catalog.Options{Adapters: []harness.Adapter{New(Options{})}}); err != nil {
-		t.Errorf("the catalog refuses it: %v", err)
+	if unsaid := adaptertest.Describes(t, New(Options{})); len(unsaid) > 0 {
+		t.Errorf("nothing is said about %v", unsaid)
 	}
 }
 
@@ -53,64 +37,19 @@ func TestTheDescriptorSaysWhatTheDriverIs(t *testing.T) {
 
 // TestThePackagesAreThoseThatAreLocked compares the supply-chain record with package.json and the lock file.
 func TestThePackagesAreThoseThatAreLocked(t *testing.T) {
-	var manifest struct {
-		Dependencies map[string]string `json:"dependencies"`
-	}
-	readJSON(t, "package.json", &manifest)
-	var lock struct {
-		Packages map[string]struct {
-			Version   string `json:"version"`
-			Resolved  string `json:"resolved"`
-			Integrity string `json:"integrity"`
-		} `json:"packages"`
-	}
-	readJSON(t, "package-lock.json", &lock)
-	if want := map[string]string{bridgePackage: BridgeVersion}; !reflect.DeepEqual(manifest.Dependencies, want) {
-		t.Errorf("package.json %v, want %v", manifest.Dependencies, want)
-	}
-	for _, p := range packages {
-		at := strings.LastIndex(p, "@")
-		if locked := lock.Packages["node_modules/"+p[:at]].Version; locked != p[at+1:] {
-			t.Errorf("%s is locked at %q", p, locked)
-		}
-	}
-	for name, p := range lock.Packages {
-		if name != "" && (p.Resolved != "" || p.Integrity == "") {
-			t.Errorf("%s: resolved %q, integrity %q: a lock file holds digests and no registry", name, p.Resolved, p.Integrity)
-		}
+	direct, locked := adaptertest.Locked(t, claudeDir, packages)
+	if want := map[string]string{bridgePackage: BridgeVersion}; !reflect.DeepEqual(direct, want) {
+		t.Errorf("package.json %v, want %v", direct, want)
 	}
 	for _, platform := range []string{"linux-x64", "linux-arm64"} {
-		if lock.Packages["node_modules/"+sdkPackage+"-"+platform].Version != SDKVersion {
+		if locked[sdkPackage+"-"+platform] != SDKVersion {
 			t.Errorf("the native program for %s is not locked", platform)
 		}
 	}
 }
 
-func readJSON(t *testing.T, name string, v any) {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(claudeDir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestOptionsSchema(t *testing.T) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(optionsSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("options.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile("options.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for options, valid := range map[string]bool{
+	adaptertest.Options(t, optionsSchema, map[string]bool{
 		`{}`: true,
 		`{"tools":["Bash"],"maxTurns":500,"systemPromptMode":"replace"}`: true,
 		`{"tools":[]}`:                  true,
@@ -121,15 +60,7 @@ func TestOptionsSchema(t *testing.T) {
 		`{"systemPromptMode":"ignore"}`: false,
 		`{"env":{}}`:                    false,
 		`[]`:                            false,
-	} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(options))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); (err == nil) != valid {
-			t.Errorf("%s: %v, want valid %v", options, err, valid)
-		}
-	}
+	})
 }
 
 // TestTheDriverKnowsTheSameOptions: an option that only one side knows would be refused, or ignored. That the driver
@@ -159,42 +90,25 @@ func TestTheDriverKnowsTheSameOptions(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	program := func(output string) string {
-		path := filepath.Join(t.TempDir(), "node")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+output+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	installed := func(bridge, sdk string, native bool) string {
-		dir := t.TempDir()
-		files := map[string]string{bridgePackage + "/package.json": bridge, sdkPackage + "/package.json": sdk}
+		files := map[string]string{"node_modules/" + bridgePackage + "/package.json": bridge, "node_modules/" + sdkPackage + "/package.json": sdk}
 		if native {
-			files[sdkPackage+"-"+runtime.GOOS+"-"+architectures[runtime.GOARCH]+"/claude"] = ""
+			files["node_modules/"+sdkPackage+"-"+runtime.GOOS+"-"+architectures[runtime.GOARCH]+"/claude"] = ""
 		}
-		for name, content := range files {
-			path := filepath.Join(dir, "node_modules", filepath.FromSlash(name))
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return dir
+		return adaptertest.Folder(t, files)
 	}
 	bridge, sdk := `{"version":"`+BridgeVersion+`"}`, `{"version":"`+SDKVersion+`"}`
-	node := program("echo v22.1.0")
+	node := adaptertest.Program(t, "echo v22.1.0")
 	for name, tc := range map[string]struct {
 		dir, node string
 		want      harness.Availability
 		detail    string
 	}{
 		"all there":       {installed(bridge, sdk, true), node, harness.Available, ""},
-		"oldest node":     {installed(bridge, sdk, true), program("echo v20.0.0"), harness.Available, ""},
-		"old node":        {installed(bridge, sdk, true), program("echo v18.20.1"), harness.DependencyMissing, "18"},
+		"oldest node":     {installed(bridge, sdk, true), adaptertest.Program(t, "echo v20.0.0"), harness.Available, ""},
+		"old node":        {installed(bridge, sdk, true), adaptertest.Program(t, "echo v18.20.1"), harness.DependencyMissing, "18"},
 		"no node":         {installed(bridge, sdk, true), filepath.Join(t.TempDir(), "none"), harness.DependencyMissing, "install Node"},
-		"node babbles":    {installed(bridge, sdk, true), program("echo hello"), harness.DependencyMissing, "install Node"},
+		"node babbles":    {installed(bridge, sdk, true), adaptertest.Program(t, "echo hello"), harness.DependencyMissing, "install Node"},
 		"nothing there":   {t.TempDir(), node, harness.DependencyMissing, "make node"},
 		"no folder":       {"", node, harness.DependencyMissing, "make node"},
 		"other bridge":    {installed(`{"version":"0.98.0"}`, sdk, true), node, harness.DependencyMissing, "0.98.0"},

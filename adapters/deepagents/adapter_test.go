@@ -1,9 +1,7 @@
 package deepagents
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -11,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"github.com/harness-engine/harness-engine/adapters/adaptertest"
 	"github.com/harness-engine/harness-engine/engine/harness"
 )
 
@@ -20,85 +17,27 @@ import (
 var agentDir = filepath.Join("..", "..", "worker", "node")
 
 func TestDescriptorIsComplete(t *testing.T) {
-	d := New(Options{}).Descriptor()
-	if !harness.IDPattern.MatchString(d.ID) || d.ID != harness.Default {
-		t.Errorf("id %q", d.ID)
-	}
-	for _, c := range harness.Capabilities {
-		if d.Capabilities[c] == "" {
-			t.Errorf("nothing is said about %s", c)
-		}
-	}
-	if len(d.Capabilities) != len(harness.Capabilities) {
-		t.Errorf("%d capabilities, the vocabulary has %d", len(d.Capabilities), len(harness.Capabilities))
+	a := New(Options{})
+	if unsaid := adaptertest.Describes(t, a); len(unsaid) > 0 || a.Descriptor().ID != harness.Default {
+		t.Errorf("id %q, nothing is said about %v", a.Descriptor().ID, unsaid)
 	}
 }
 
 // TestThePackagesAreThoseThatAreLocked compares the supply-chain record with package.json and the lock file.
 func TestThePackagesAreThoseThatAreLocked(t *testing.T) {
-	var manifest struct {
-		Dependencies map[string]string `json:"dependencies"`
-	}
-	readJSON(t, "package.json", &manifest)
-	var lock struct {
-		Packages map[string]struct {
-			Version   string `json:"version"`
-			Resolved  string `json:"resolved"`
-			Integrity string `json:"integrity"`
-		} `json:"packages"`
-	}
-	readJSON(t, "package-lock.json", &lock)
+	direct, _ := adaptertest.Locked(t, agentDir, packages)
 	recorded := map[string]string{}
 	for _, p := range packages {
 		at := strings.LastIndex(p, "@")
 		recorded[p[:at]] = p[at+1:]
 	}
-	if !reflect.DeepEqual(recorded, manifest.Dependencies) {
-		t.Errorf("recorded %v\npackage.json %v", recorded, manifest.Dependencies)
+	if !reflect.DeepEqual(recorded, direct) {
+		t.Errorf("recorded %v\npackage.json %v", recorded, direct)
 	}
-	for name, version := range recorded {
-		if locked := lock.Packages["node_modules/"+name].Version; locked != version {
-			t.Errorf("%s is locked at %q, recorded as %q", name, locked, version)
-		}
-	}
-	for name, p := range lock.Packages {
-		if name != "" && (p.Resolved != "" || p.Integrity == "") {
-			t.Errorf("%s: resolved %q, integrity %q: a lock file holds digests and no registry", name, p.Resolved, p.Integrity)
-		}
-	}
-}
-
-func readJSON(t *testing.T, name string, v any) {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(agentDir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func compileOptions(t *testing.T) *jsonschema.Schema {
-	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(optionsSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("options.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.Compile("options.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
 
 func TestOptionsSchema(t *testing.T) {
-	schema := compileOptions(t)
-	for options, valid := range map[string]bool{
+	adaptertest.Options(t, optionsSchema, map[string]bool{
 		`{}`:                  true,
 		`{"temperature":0.5}`: true,
 		`{"temperature":2,"maxTokens":200000,"recursionLimit":10,"requestTimeoutSeconds":600,"todoList":false,"requestInput":false}`: true,
@@ -111,15 +50,7 @@ func TestOptionsSchema(t *testing.T) {
 		`{"recursionLimit":9}`:                           false,
 		`{"command":"sh"}`:                               false,
 		`[]`:                                             false,
-	} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(options))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); (err == nil) != valid {
-			t.Errorf("%s: %v, want valid %v", options, err, valid)
-		}
-	}
+	})
 }
 
 // TestTheAgentKnowsTheSameOptions reads what the Node agent accepts: an option that only one side knows would be
@@ -185,25 +116,8 @@ func TestTheAgentKnowsTheSameOptions(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	program := func(t *testing.T, output string) string {
-		path := filepath.Join(t.TempDir(), "node")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+output+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	installed := func(t *testing.T, manifest string) string {
-		dir := t.TempDir()
-		for name, content := range map[string]string{"deepagents/main.mjs": "", "node_modules/deepagents/package.json": manifest} {
-			path := filepath.Join(dir, filepath.FromSlash(name))
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return dir
+		return adaptertest.Folder(t, map[string]string{"deepagents/main.mjs": "", "node_modules/deepagents/package.json": manifest})
 	}
 	right := `{"version":"` + LibraryVersion + `"}`
 	for name, tc := range map[string]struct {
@@ -211,15 +125,15 @@ func TestProbe(t *testing.T) {
 		want      harness.Availability
 		detail    string
 	}{
-		"all there":       {installed(t, right), program(t, "echo v22.1.0"), harness.Available, ""},
-		"oldest node":     {installed(t, right), program(t, "echo v20.0.0"), harness.Available, ""},
-		"old node":        {installed(t, right), program(t, "echo v18.20.1"), harness.DependencyMissing, "18"},
+		"all there":       {installed(t, right), adaptertest.Program(t, "echo v22.1.0"), harness.Available, ""},
+		"oldest node":     {installed(t, right), adaptertest.Program(t, "echo v20.0.0"), harness.Available, ""},
+		"old node":        {installed(t, right), adaptertest.Program(t, "echo v18.20.1"), harness.DependencyMissing, "18"},
 		"no node":         {installed(t, right), filepath.Join(t.TempDir(), "none"), harness.DependencyMissing, "npm ci"},
-		"node fails":      {installed(t, right), program(t, "exit 3"), harness.DependencyMissing, "npm ci"},
-		"node babbles":    {installed(t, right), program(t, "echo hello"), harness.DependencyMissing, "npm ci"},
-		"nothing there":   {t.TempDir(), program(t, "echo v22.1.0"), harness.DependencyMissing, "npm ci"},
-		"other version":   {installed(t, `{"version":"1.13.0"}`), program(t, "echo v22.1.0"), harness.DependencyMissing, "1.13.0"},
-		"broken manifest": {installed(t, `{`), program(t, "echo v22.1.0"), harness.DependencyMissing, "npm ci"},
+		"node fails":      {installed(t, right), adaptertest.Program(t, "exit 3"), harness.DependencyMissing, "npm ci"},
+		"node babbles":    {installed(t, right), adaptertest.Program(t, "echo hello"), harness.DependencyMissing, "npm ci"},
+		"nothing there":   {t.TempDir(), adaptertest.Program(t, "echo v22.1.0"), harness.DependencyMissing, "npm ci"},
+		"other version":   {installed(t, `{"version":"1.13.0"}`), adaptertest.Program(t, "echo v22.1.0"), harness.DependencyMissing, "1.13.0"},
+		"broken manifest": {installed(t, `{`), adaptertest.Program(t, "echo v22.1.0"), harness.DependencyMissing, "npm ci"},
 	} {
 		p := New(Options{AgentDir: tc.dir, NodePath: tc.node}).Probe(t.Context())
 		if p.Availability != tc.want || !strings.Contains(p.Detail, tc.detail) {

@@ -1,12 +1,9 @@
 package scripted
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"github.com/harness-engine/harness-engine/adapters/adaptertest"
 	"github.com/harness-engine/harness-engine/engine/harness"
 )
 
@@ -15,15 +12,7 @@ func TestDescriptor(t *testing.T) {
 	if d.ID != ID || !harness.IDPattern.MatchString(d.ID) || d.HarnessVersion != Version {
 		t.Fatalf("got %+v", d)
 	}
-	known := map[harness.Capability]bool{}
-	for _, c := range harness.Capabilities {
-		known[c] = true
-	}
-	for c := range d.Capabilities {
-		if !known[c] {
-			t.Errorf("capability %s is not in the vocabulary", c)
-		}
-	}
+	adaptertest.Describes(t, New()) // what nothing is said about is unsupported
 	if p := New().Probe(t.Context()); p.Availability != harness.Available || p.HarnessVersion != d.HarnessVersion {
 		t.Errorf("probe %+v", p)
 	}
@@ -31,19 +20,7 @@ func TestDescriptor(t *testing.T) {
 
 // TestOptionsSchema: the schema takes what the grammar knows and nothing else.
 func TestOptionsSchema(t *testing.T) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(New().Descriptor().OptionsSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("urn:options", doc); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile("urn:options")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for options, ok := range map[string]bool{
+	adaptertest.Options(t, New().Descriptor().OptionsSchema, map[string]bool{
 		`{}`:                                     true,
 		`{"steps":[],"chunk":3,"every_ms":10}`:   true,
 		`{"steps":[{"text":"x"},{"hang":true}]}`: true,
@@ -70,13 +47,5 @@ func TestOptionsSchema(t *testing.T) {
 		`{"steps":[{"delay_ms":600001}]}`:                                                                   false,
 		`{"steps":[{"error":{"category":"x","code":"c","message":"m"}}]}`:                                   false,
 		`{"chunk":"3"}`: false,
-	} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(options))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); (err == nil) != ok {
-			t.Errorf("%s: %v, want ok=%v", options, err, ok)
-		}
-	}
+	})
 }
