@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 )
 
@@ -36,7 +34,7 @@ func run(m *testing.M) int {
 	if built.folder != "" {
 		os.RemoveAll(built.folder)
 	}
-	if err := goleak.Find(); err != nil && code == 0 { // of the clients; a failed test may leave some
+	if err := enginetest.FindLeaks(); err != nil && code == 0 { // of the clients; a failed test may leave some
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
 	}

@@ -138,10 +138,16 @@ func tryCuts(ctx context.Context, s *stage, agent enginetest.Agent, gorilla stri
 	return errors.Join(moveErr, err)
 }
 
+// nowhere is an address at which nobody listens.
+const nowhere = "127.0.0.1:0"
+
 // replaceEngine ends the engine with SIGTERM, starts it anew, and has the proxies go there.
 func (s *stage) replaceEngine(ctx context.Context, trials []*trial) error {
 	if err := s.engine.Stop(); err != nil {
 		return err
+	}
+	for _, t := range trials {
+		t.heard.door.move(nowhere) // its address may be somebody else's by now
 	}
 	if err := s.engine.Restart(ctx); err != nil {
 		return err

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/harness-engine/harness-engine/e2e/enginetest"
 	"github.com/harness-engine/harness-engine/e2e/faults/judge"
 	"github.com/harness-engine/harness-engine/e2e/faults/plan"
@@ -22,7 +20,7 @@ func TestMain(m *testing.M) {
 	if built.folder != "" {
 		os.RemoveAll(built.folder)
 	}
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := enginetest.FindLeaks(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		code = 1
 	}
