@@ -34,7 +34,9 @@ func TestPace(t *testing.T) {
 func TestRelease(t *testing.T) {
 	data := t.TempDir()
 	e := &Engine{opts: Options{Data: data}}
-	at := func(session string) string { return filepath.Join(data, "sandboxes", "state", session, "1", "workspace") }
+	at := func(session string) string {
+		return filepath.Join(data, "sandboxes", "state", session, "1", "workspace")
+	}
 	for _, session := range []string{"ses_a", "ses_b"} {
 		if err := os.MkdirAll(at(session), 0o700); err != nil {
 			t.Fatal(err)
