@@ -51,14 +51,7 @@ func MainBlobs(m *testing.M, openAt func(location string) (Blobs, error), check 
 	if location := os.Getenv(blobChildLocation); location != "" {
 		os.Exit(putUntilKilled(location, openAt))
 	}
-	status := m.Run()
-	if check != nil && status == 0 {
-		if err := check(); err != nil {
-			println(err.Error())
-			status = 1
-		}
-	}
-	os.Exit(status)
+	runAndExit(m, check)
 }
 
 // RunBlobs runs the suite. open gives an empty backend and registers its end with t.Cleanup.

@@ -61,6 +61,11 @@ func Main(m *testing.M, openAt func(location string) (Stores, error), check func
 	if location := os.Getenv(childLocation); location != "" {
 		os.Exit(writeUntilKilled(location, openAt))
 	}
+	runAndExit(m, check)
+}
+
+// runAndExit runs the tests and then check, which may be nil.
+func runAndExit(m *testing.M, check func() error) {
 	status := m.Run()
 	if check != nil && status == 0 {
 		if err := check(); err != nil {
