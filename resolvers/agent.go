@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/vikstrous/dataloadgen"
+
 	"github.com/harness-engine/harness-engine/engine/agent"
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -73,7 +75,7 @@ func (q queries) Agents(ctx context.Context, first int64, after *string) (*model
 		}
 		return as, nil
 	}, func(as []agent.Agent) ([]agent.Agent, error) {
-		return allowedOnly(ctx, q.Guard, authz.CanView, as, func(a agent.Agent) authz.Object { return authz.Agent(a.ID) })
+		return allowedOnly(ctx, q.Root, authz.CanView, as, func(a agent.Agent) authz.Object { return authz.Agent(a.ID) })
 	})
 	if err != nil {
 		return nil, err
@@ -83,12 +85,20 @@ func (q queries) Agents(ctx context.Context, first int64, after *string) (*model
 		keys[i] = versionKey{a.ID, a.Version}
 	}
 	versions, err := q.loaders(ctx).version.LoadAll(ctx, keys)
-	if err != nil {
+	var each dataloadgen.ErrorSlice
+	if err != nil && !errors.As(err, &each) {
 		return nil, fmt.Errorf("failed to read versions of agents: %w", err)
 	}
-	conn := &model.AgentConnection{Edges: make([]model.AgentEdge, len(page))}
+	conn := &model.AgentConnection{Edges: make([]model.AgentEdge, 0, len(page))}
 	for i, a := range page {
-		conn.Edges[i] = model.AgentEdge{Cursor: encodeCursor(agentList, a.ID), Node: *agentModel(a, versions[i])}
+		switch {
+		case each == nil || each[i] == nil:
+			conn.Edges = append(conn.Edges, model.AgentEdge{Cursor: encodeCursor(agentList, a.ID), Node: *agentModel(a, versions[i])})
+		case isDamaged(each[i]):
+			q.leftOut(ctx, "agent", a.ID, each[i])
+		default:
+			return nil, fmt.Errorf("failed to read the version of agent %s: %w", a.ID, each[i])
+		}
 	}
 	conn.PageInfo = connectionInfo(conn.Edges, func(e model.AgentEdge) string { return e.Cursor }, more, after != nil)
 	if more && last != nil {

@@ -193,7 +193,7 @@ func caller(ctx context.Context) (authz.Caller, error) {
 }
 
 // allowedOnly keeps the items whose object the caller has the permission on.
-func allowedOnly[T any](ctx context.Context, g Guard, permission string, items []T, object func(T) authz.Object) ([]T, error) {
+func allowedOnly[T any](ctx context.Context, r *Root, permission string, items []T, object func(T) authz.Object) ([]T, error) {
 	if len(items) == 0 {
 		return items, nil
 	}
@@ -201,13 +201,15 @@ func allowedOnly[T any](ctx context.Context, g Guard, permission string, items [
 	for i, item := range items {
 		objects[i] = object(item)
 	}
-	ok, err := g.Allowed(ctx, permission, objects)
-	if err != nil {
-		return nil, err
-	}
+	ok, errs := r.allowedEach(ctx, permission, objects)
 	kept := make([]T, 0, len(items))
 	for i, item := range items {
-		if ok[i] {
+		switch {
+		case isDamaged(errs[i]):
+			r.leftOut(ctx, objects[i].Type, objects[i].ID, errs[i])
+		case errs[i] != nil:
+			return nil, errs[i]
+		case ok[i]:
 			kept = append(kept, item)
 		}
 	}

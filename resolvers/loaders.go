@@ -96,13 +96,9 @@ func (r *Root) allowedMany(ctx context.Context, qs []question) (values []bool, e
 		for i, w := range where {
 			objects[i] = qs[w].object
 		}
-		ok, err := r.Guard.Allowed(ctx, permission, objects)
+		ok, failed := r.allowedEach(ctx, permission, objects)
 		for i, w := range where {
-			if err != nil {
-				errs[w] = err
-				continue
-			}
-			values[w] = ok[i]
+			values[w], errs[w] = ok[i], failed[i]
 		}
 	}
 	return values, errs

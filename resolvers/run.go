@@ -90,17 +90,17 @@ func (q queries) Runs(ctx context.Context, filter *model.RunFilter, first int64,
 		}
 		return rs, nil
 	}, func(rs []run.Run) ([]run.Run, error) {
-		return allowedOnly(ctx, q.Guard, authz.CanView, rs, func(r run.Run) authz.Object { return authz.Run(r.ID) })
+		return allowedOnly(ctx, q.Root, authz.CanView, rs, func(r run.Run) authz.Object { return authz.Run(r.ID) })
 	})
 	if err != nil {
 		return nil, err
 	}
 	cursor := func(r run.Run) string { return encodeCursor(runList, encodeTime(r.CreatedAt), r.ID) }
-	conn, err := runConnection(page, cursor, more, after != nil)
-	if err == nil && more && last != nil {
+	conn := q.runConnection(ctx, page, cursor, more, after != nil)
+	if more && last != nil {
 		conn.PageInfo.EndCursor = optional(cursor(*last))
 	}
-	return conn, err
+	return conn, nil
 }
 
 // StartRun admits a run. The refusals that a client has to handle are results, the rest are errors.
@@ -204,17 +204,18 @@ func (r runs) QueuePosition(ctx context.Context, obj *model.Run) (*int64, error)
 }
 
 // runConnection makes a page of runs.
-func runConnection(page []run.Run, cursor func(run.Run) string, more, previous bool) (*model.RunConnection, error) {
-	conn := &model.RunConnection{Edges: make([]model.RunEdge, len(page))}
-	for i, r := range page {
-		shown, err := runModel(r)
+func (r *Root) runConnection(ctx context.Context, page []run.Run, cursor func(run.Run) string, more, previous bool) *model.RunConnection {
+	conn := &model.RunConnection{Edges: make([]model.RunEdge, 0, len(page))}
+	for _, doc := range page {
+		shown, err := runModel(doc)
 		if err != nil {
-			return nil, err
+			r.leftOut(ctx, "run", doc.ID, err)
+			continue
 		}
-		conn.Edges[i] = model.RunEdge{Cursor: cursor(r), Node: *shown}
+		conn.Edges = append(conn.Edges, model.RunEdge{Cursor: cursor(doc), Node: *shown})
 	}
 	conn.PageInfo = connectionInfo(conn.Edges, func(e model.RunEdge) string { return e.Cursor }, more, previous)
-	return conn, nil
+	return conn
 }
 
 // runModel shows a run document and what its terminal event says.

@@ -67,18 +67,19 @@ func (q queries) Sessions(ctx context.Context, agentID *string, first int64, aft
 		}
 		return bs, nil
 	}, func(bs []session.Binding) ([]session.Binding, error) {
-		return allowedOnly(ctx, q.Guard, authz.CanView, bs, func(b session.Binding) authz.Object { return authz.Session(b.ID) })
+		return allowedOnly(ctx, q.Root, authz.CanView, bs, func(b session.Binding) authz.Object { return authz.Session(b.ID) })
 	})
 	if err != nil {
 		return nil, err
 	}
-	conn := &model.SessionConnection{Edges: make([]model.SessionEdge, len(page))}
-	for i, b := range page {
+	conn := &model.SessionConnection{Edges: make([]model.SessionEdge, 0, len(page))}
+	for _, b := range page {
 		shown, err := sessionModel(b)
 		if err != nil {
-			return nil, err
+			q.leftOut(ctx, "session", b.ID, err)
+			continue
 		}
-		conn.Edges[i] = model.SessionEdge{Cursor: encodeCursor(sessionList, b.ID), Node: *shown}
+		conn.Edges = append(conn.Edges, model.SessionEdge{Cursor: encodeCursor(sessionList, b.ID), Node: *shown})
 	}
 	conn.PageInfo = connectionInfo(conn.Edges, func(e model.SessionEdge) string { return e.Cursor }, more, after != nil)
 	if more && last != nil {

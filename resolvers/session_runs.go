@@ -35,7 +35,10 @@ func (s sessions) Runs(ctx context.Context, obj *model.Session, first int64, aft
 	if more {
 		page = page[:size]
 	}
-	return runConnection(page, func(r run.Run) string {
-		return encodeCursor(sessionRunList, strconv.FormatInt(r.Ord, 10))
-	}, more, after != nil)
+	cursor := func(r run.Run) string { return encodeCursor(sessionRunList, strconv.FormatInt(r.Ord, 10)) }
+	conn := s.runConnection(ctx, page, cursor, more, after != nil)
+	if more {
+		conn.PageInfo.EndCursor = optional(cursor(page[size-1]))
+	}
+	return conn, nil
 }
