@@ -87,10 +87,11 @@ func TestChatLeavesARunAndComesBack(t *testing.T) {
 	if err := e.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	release(t.Context(), t, e, session)
 	s = openTerminal(t, e, []string{"chat", agent.ID, "--resume", session})
 	s.expect(`"}}]` + "\n") // what was asked
-	wantCount(t, s.expect("— "), n)
+	text := s.expect("8 9 ") + "8 9 "
+	release(t.Context(), t, e, session)
+	wantCount(t, text+s.expect("— "), n)
 	s.leave()
 }
 
