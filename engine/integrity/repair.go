@@ -105,6 +105,7 @@ func (v *verifier) project(ctx context.Context, o RepairOptions, f Finding) ([]C
 		if err := l.projection.Into(&want); err != nil {
 			return nil, err
 		}
+		l.leave(&want)
 		differ, err := differences(r, want)
 		if err != nil || len(differ) == 0 {
 			return nil, err

@@ -140,6 +140,7 @@ func (v *verifier) compareProjection(s *seen, r run.Run, l logView) error {
 	if err := l.projection.Into(&want); err != nil {
 		return err
 	}
+	l.leave(&want)
 	differ, err := differences(r, want)
 	if err != nil || len(differ) == 0 {
 		return err
@@ -149,6 +150,15 @@ func (v *verifier) compareProjection(s *seen, r run.Run, l logView) error {
 		Detail: "its document does not say what its log says: " + strings.Join(differ, ", "),
 	})
 	return nil
+}
+
+// leave writes what the log says that the run left open, where the document says anything of it.
+func (l logView) leave(r *run.Run) {
+	if r.Interrupt != nil && r.Interrupt.Open != nil && l.left != nil {
+		changed := *r.Interrupt
+		changed.Open = l.left
+		r.Interrupt = &changed
+	}
 }
 
 // differences are the names of the fields in which two documents differ.

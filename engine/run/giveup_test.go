@@ -245,6 +245,7 @@ func TestDecisionOnDamagedRun(t *testing.T) {
 	w := newWorld(t)
 	e := w.boot(run.Limits{})
 	r := w.interrupted(e, "t1")
+	w.exec("UPDATE runs SET body = json_remove(body, '$.interrupt.open') WHERE id = ?1", r.ID) // as documents of before are
 	w.exec("UPDATE chunks SET body = CAST(replace(CAST(body AS TEXT), 'delete', 'dElEtE') AS BLOB) WHERE run = ?1", r.ID)
 	res, err := w.decide(e, r, approve("t1"))
 	if err != nil {

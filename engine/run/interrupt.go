@@ -213,11 +213,15 @@ func (c *Coordinator) unpark(b session.Binding) {
 	})
 }
 
-// openAtEnd folds what a run left open when it was interrupted, through the runs that it continues itself.
+// openAtEnd is what a run left open when it was interrupted: as its document says, or, of runs from before that and while the
+// document is being written, folded from its log, on what the run before it left.
 func (c *Coordinator) openAtEnd(ctx context.Context, runID string) (event.Inheritance, error) {
 	r, err := c.Runs.Run(ctx, runID)
 	if err != nil {
 		return event.Inheritance{}, fmt.Errorf("failed to read interrupted run %s: %w", runID, err)
+	}
+	if r.Interrupt != nil && r.Interrupt.Open != nil {
+		return *r.Interrupt.Open, nil
 	}
 	v := event.NewValidator(event.DefaultBounds())
 	if r.Continues != nil {

@@ -103,6 +103,14 @@ func (c *Coordinator) project(ctx context.Context, runID string) (ended bool, er
 	if err != nil {
 		return false, err
 	}
+	if p.terminal.Type() == event.TypeRunInterrupted {
+		// While it is cheap: a run that goes on need not fold all the logs before it.
+		if in, err := c.openAtEnd(ctx, runID); err == nil {
+			p.open = &in
+		} else {
+			c.Log.Warn("what an interrupted run left open is not in its document", "run", runID, "error", err)
+		}
+	}
 	_, err = c.update(ctx, runID, func(r *Run) bool {
 		if r.Status.Ended() {
 			return false
@@ -121,6 +129,7 @@ type projection struct {
 	raw      []byte
 	usage    *event.UsageUpdated
 	asked    *event.InterruptRequested
+	open     *event.Inheritance // where it is known
 	text     []event.Event // what the agent said at the root
 }
 
@@ -204,7 +213,7 @@ func (p projection) into(r *Run) {
 	if r.Status == StatusInterrupted && p.asked != nil {
 		raw, err := json.Marshal(p.asked)
 		if err == nil { // it was encoded before
-			r.Interrupt = &Interrupt{ID: id.OfInterrupt(r.ID), Revision: p.asked.Revision, Deadline: p.asked.Deadline, Request: raw}
+			r.Interrupt = &Interrupt{ID: id.OfInterrupt(r.ID), Revision: p.asked.Revision, Deadline: p.asked.Deadline, Request: raw, Open: p.open}
 		}
 	}
 	r.Output, r.OutputTruncated = nil, false

@@ -14,7 +14,8 @@ type Projection struct{ p projection }
 func (p *Projection) Add(e event.Event) { p.p.add(e) }
 
 // Into writes what the whole log of an ended run says into its document, as the engine does when it projects the terminal:
-// what became of an interrupt is the session's to say, and stays.
+// what became of an interrupt is the session's to say, and stays. So does what the run left open, which the log says only together
+// with those of the runs that it goes on from.
 func (p *Projection) Into(r *Run) error {
 	if p.p.terminal.Data == nil {
 		return fmt.Errorf("failed to project run %s: its log has no terminal", r.ID)
@@ -28,7 +29,7 @@ func (p *Projection) Into(r *Run) error {
 	r.Interrupt, r.Halted = nil, nil
 	p.p.into(r)
 	if r.Interrupt != nil && before != nil {
-		r.Interrupt.Settled, r.Interrupt.ResumedBy = before.Settled, before.ResumedBy
+		r.Interrupt.Settled, r.Interrupt.ResumedBy, r.Interrupt.Open = before.Settled, before.ResumedBy, before.Open
 	}
 	return nil
 }

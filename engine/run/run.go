@@ -104,6 +104,7 @@ type Interrupt struct {
 	Revision  int64              `json:"revision"`
 	Deadline  *time.Time         `json:"deadline,omitempty"`
 	Request   json.RawMessage    `json:"request"`             // data of the interrupt.requested event
+	Open      *event.Inheritance `json:"open,omitempty"`      // what the run left open for one that goes on from it; nil: to be read off the logs
 	Settled   session.Settlement `json:"settled,omitempty"`   // empty: pending
 	ResumedBy string             `json:"resumedBy,omitempty"` // run that goes on
 }

@@ -30,7 +30,7 @@ var alice = authz.Caller{Environment: "test", Subject: "alice"}
 
 // world is what outlives an engine: the store, the host with its workers, the agent that a user edits.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	ctx     context.Context
 	path    string // of the store's database
 	store   *sqlite.Store
@@ -76,7 +76,7 @@ func open(ctx context.Context, path string) (*sqlite.Store, error) {
 	return sqlite.Open(ctx, sqlite.Options{Path: path, ReserveBytes: -1, Logger: slog.New(slog.DiscardHandler)})
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -260,7 +260,7 @@ func types(events []event.Event) string {
 	return strings.Join(s, " ")
 }
 
-func wantCode(t *testing.T, err error, code problem.Code) *problem.Error {
+func wantCode(t testing.TB, err error, code problem.Code) *problem.Error {
 	t.Helper()
 	p, ok := problem.As(err)
 	if !ok || p.Code != code {
@@ -269,7 +269,7 @@ func wantCode(t *testing.T, err error, code problem.Code) *problem.Error {
 	return p
 }
 
-func last[T event.Data](t *testing.T, events []event.Event) T {
+func last[T event.Data](t testing.TB, events []event.Event) T {
 	t.Helper()
 	if len(events) == 0 {
 		t.Fatal("no events")
