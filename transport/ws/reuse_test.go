@@ -2,25 +2,77 @@ package ws
 
 import (
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// stalled is a socket whose client reads nothing: its writer waits, its queue is full, and so the operations wait that
-// have something to say.
-func (w *world) stalled() (c *client, k *socket) {
-	w.t.Helper()
+// gate stops what the server writes, while it is shut.
+type gate struct {
+	way     atomic.Pointer[chan struct{}]
+	waiting atomic.Int32 // writes
+}
+
+func (g *gate) shut() {
+	way := make(chan struct{})
+	g.way.Store(&way)
+}
+
+func (g *gate) open() {
+	if way := g.way.Swap(nil); way != nil {
+		close(*way)
+	}
+}
+
+type gatedListener struct {
+	net.Listener
+	gate *gate
+}
+
+func (l gatedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return gatedConn{conn, l.gate}, err
+}
+
+type gatedConn struct {
+	net.Conn
+	gate *gate
+}
+
+func (c gatedConn) Write(p []byte) (int, error) {
+	if way := c.gate.way.Load(); way != nil {
+		c.gate.waiting.Add(1)
+		<-*way
+		c.gate.waiting.Add(-1)
+	}
+	return c.Conn.Write(p)
+}
+
+// stalled is a socket whose client takes nothing while the gate is shut: its writer waits, its queue is full, and so the
+// operations wait that have something to say.
+func stalled(t *testing.T) (w *world, c *client, k *socket, g *gate) {
+	t.Helper()
+	g = &gate{}
+	w = newWorldOn(t, func(l *Limits) { l.MaxOps = 50 }, func(l net.Listener) net.Listener { return gatedListener{l, g} })
+	t.Cleanup(g.open)
 	c = w.ready("alice")
-	for i := range 24 {
-		c.subscribe(fmt.Sprint("stall", i), "large") // 1 MiB each
+	g.shut()
+	for i := range 4 {
+		c.subscribe(fmt.Sprint("stall", i), "large") // each more than the queue takes
 	}
 	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
 	for k = range w.server.sockets {
 	}
-	return c, k
+	w.server.mu.Unlock()
+	w.until("the writer does not wait behind a full queue", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return g.waiting.Load() == 1 && k.queued > maxQueued
+	})
+	return w, c, k, g
 }
 
 // settled waits until all operations so far wait for room, but one that it begins for that.
@@ -41,13 +93,19 @@ func (w *world) settled(c *client, k *socket) {
 func TestAWordThatWaits(t *testing.T) {
 	for name, document := range map[string]string{"the last": "query old", "another": "count 9"} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(l *Limits) { l.MaxOps = 50 })
-			c, k := w.stalled()
+			w, c, k, g := stalled(t)
 			c.subscribe("1", document)
 			w.settled(c, k)
 			c.send(`{"id":"1","type":"complete"}`)
 			w.feed("new").put(`{"data":"new"}`)
 			c.subscribe("1", "feed new")
+			w.until("the new operation is not begun", func() bool {
+				f := w.feed("new")
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.opened == 1
+			})
+			g.open()
 			var got []string
 			for len(got) < 2 {
 				m, err := c.next()
@@ -70,8 +128,7 @@ func TestAWordThatWaits(t *testing.T) {
 
 // An id is taken until its last word is on its way: before that the client does not know that the operation is over.
 func TestAnIDIsTakenUntilTheLastWord(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.MaxOps = 50 })
-	c, k := w.stalled()
+	w, c, k, _ := stalled(t)
 	c.subscribe("1", "query old")
 	w.settled(c, k)
 	c.subscribe("1", "query new")
@@ -84,8 +141,7 @@ func TestAnIDIsTakenUntilTheLastWord(t *testing.T) {
 
 // A token that expires ends the socket in time, however little the client reads.
 func TestATokenExpiresBehindAWriterThatWaits(t *testing.T) {
-	w := newWorld(t, func(l *Limits) { l.MaxOps = 50 })
-	c, k := w.stalled()
+	w, c, k, _ := stalled(t)
 	w.settled(c, k)
 	k.mu.Lock()
 	k.expires = time.Now().Add(100 * time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -69,6 +70,12 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*Limits)) *world {
 	t.Helper()
+	return newWorldOn(t, change, nil)
+}
+
+// newWorldOn has a listener that wrap makes, where set.
+func newWorldOn(t *testing.T, change func(*Limits), wrap func(net.Listener) net.Listener) *world {
+	t.Helper()
 	w := &world{t: t, feeds: map[string]*fakeFeed{}, gates: map[string]chan struct{}{}, streams: map[authz.Caller]int{}, lasts: time.Hour}
 	limits := Limits{
 		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxAnswers: 64 << 20, InitTimeout: patience, WriteTimeout: patience,
@@ -82,13 +89,17 @@ func newWorld(t *testing.T, change func(*Limits)) *world {
 		API: w, Limits: limits, Identify: w.identify, Take: w.take, Execute: w.places, Messages: w.messages, Answers: w.answers,
 		Refuse: func(rw http.ResponseWriter, status int, p *problem.Error) { http.Error(rw, p.Message, status) },
 	})
-	w.http = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.http = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var known *Identity
 		if subject := r.Header.Get("Subject"); subject != "" {
 			known = &Identity{authz.Caller{Environment: "test", Subject: subject}, time.Now().Add(time.Hour)}
 		}
 		w.server.Serve(rw, r, w, known)
 	}))
+	if wrap != nil {
+		w.http.Listener = wrap(w.http.Listener)
+	}
+	w.http.Start()
 	t.Cleanup(func() {
 		w.server.Drain()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
