@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,9 +55,9 @@ func Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 	if err != nil {
 		return Repaired{Report: report}, err
 	}
-	out := Repaired{Report: report}
+	out := Repaired{Report: report, Changes: []Change{}, Refused: []Finding{}}
 	v := &verifier{Options: o.Options, counted: true}
-	for _, f := range append(report.Findings, report.Unsettled...) {
+	for _, f := range slices.Concat(report.Findings, report.Unsettled) {
 		var changes []Change
 		var err error
 		switch f.Code {

@@ -63,7 +63,7 @@ type seen struct {
 // Verify looks at everything once, and at what looks wrong again after Options.Pause. Memory is bounded by one run's ids and
 // text, a page of its log and maxFindings. An error means that the store could not be read, not that something is wrong.
 func Verify(ctx context.Context, o Options) (Report, error) {
-	v := &verifier{Options: o}
+	v := &verifier{Options: o, report: Report{Findings: []Finding{}}} // in JSON none is a list, too
 	suspects := map[object]seen{}
 	for _, walk := range []struct {
 		kind kind

@@ -1,6 +1,8 @@
 package integrity_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -161,6 +163,8 @@ func TestEachDamageIsFound(t *testing.T) {
 	populate(t, dir)
 	if r := verify(t.Context(), t, dir); len(r.Findings) != 0 || len(r.Unsettled) != 0 || r.Runs != 7 || r.Events != 20 || r.Sessions != 4 || r.Expired != 1 || r.Attachments != 1 || r.Agents != 1 {
 		t.Fatalf("a store that is well: %+v", r)
+	} else if raw, err := json.Marshal(r); err != nil || !bytes.Contains(raw, []byte(`"findings":[]`)) {
+		t.Errorf("the report of a store without findings is %s, %v", raw, err)
 	}
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
