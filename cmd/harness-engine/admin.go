@@ -12,8 +12,10 @@ import (
 
 	"github.com/harness-engine/harness-engine/engine/id"
 	"github.com/harness-engine/harness-engine/engine/integrity"
+	"github.com/harness-engine/harness-engine/engine/replica"
 	"github.com/harness-engine/harness-engine/engine/retention"
 	"github.com/harness-engine/harness-engine/store/files"
+	"github.com/harness-engine/harness-engine/store/replicas"
 	"github.com/harness-engine/harness-engine/store/sqlite"
 )
 
@@ -51,12 +53,53 @@ func (d dataFlag) open(ctx context.Context) (*sqlite.Store, *files.Reader, error
 	return s, blobs, nil
 }
 
-// openShared opens the store for writing too, beside engines that have it open.
-func (d dataFlag) openShared(ctx context.Context) (*sqlite.Store, error) {
+// openShared opens the store for writing too, beside engines that have it open. Whoever commits has to be known to the others,
+// and to know them: one that stands still in a commit is in everybody's way, and is ended (decision 0009).
+func (d dataFlag) openShared(ctx context.Context) (_ *sqlite.Store, leave func(), err error) {
 	if _, err := os.Stat(d.path(fileStore)); err != nil {
-		return nil, fmt.Errorf("no engine has run with the data folder %s: %w", d.Data, err)
+		return nil, nil, fmt.Errorf("no engine has run with the data folder %s: %w", d.Data, err)
 	}
-	return sqlite.Open(ctx, sqlite.Options{Path: d.path(fileStore), Logger: quietLog()})
+	log := quietLog()
+	self := id.New(id.Boot)
+	lease := replica.DefaultLease
+	engines, err := replicas.Living(ctx, d.path(dirReplicas))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range engines {
+		lease = max(lease, e.Lease)
+	}
+	member, err := replicas.Join(replicas.Options{Folder: d.path(dirReplicas), Info: replicas.Info{ID: self, PID: os.Getpid(), Tool: true}, Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	roster := replica.NewRoster(replica.RosterOptions{Self: self, Directory: member, Lease: lease, Logger: log})
+	looking, halt := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { defer close(done); roster.Run(looking) }()
+	quit := func() {
+		halt()
+		<-done
+		if err := member.Leave(); err != nil {
+			log.Warn("not left", "error", err)
+		}
+	}
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: d.path(fileStore), Logger: log, Blocked: func(pid int) {
+		killed, err := member.End(context.WithoutCancel(ctx), pid, roster.Still)
+		if killed || err != nil {
+			log.Error("who had stopped in a commit was ended, so that others can write", "pid", pid, "error", err)
+		}
+	}})
+	if err != nil {
+		quit()
+		return nil, nil, err
+	}
+	return s, func() {
+		if err := s.Close(); err != nil {
+			log.Warn("store not closed", "error", err)
+		}
+		quit()
+	}, nil
 }
 
 // progress tells on standard error what is being looked at.
@@ -131,11 +174,11 @@ that an engine has halted because its log is damaged is given up: it becomes FAI
 }
 
 func (c repairCmd) Run(ctx context.Context) error {
-	s, err := c.openShared(ctx)
+	s, leave, err := c.openShared(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer leave()
 	blobs, err := files.NewReader(c.path(dirBlobs))
 	if err != nil {
 		return err
@@ -171,11 +214,11 @@ type expireRunCmd struct {
 }
 
 func (c expireRunCmd) Run(ctx context.Context) error {
-	s, err := c.openShared(ctx)
+	s, leave, err := c.openShared(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
+	defer leave()
 	r, err := retention.New(retention.Options{Store: s, Sessions: s}).Expire(ctx, c.RunID)
 	if err != nil {
 		return err

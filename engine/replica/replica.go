@@ -21,6 +21,7 @@ const DefaultLease = 3 * time.Second
 type Sighting struct {
 	ID   string // boot nonce
 	Beat int64  // changes while the engine lives; two values are only compared for being equal
+	Tool bool   // it is no engine but a tool of the operator's that writes: it drives nothing, and hears nothing
 }
 
 // Directory tells which engines have joined.
@@ -76,6 +77,7 @@ type Roster struct {
 
 type seen struct {
 	beat   int64
+	tool   bool
 	silent time.Duration // for how long that beat was looked at
 	stale  bool          // it has stood still for a lease
 }
@@ -140,17 +142,17 @@ func (r *Roster) observe(now time.Time, found []Sighting) (gone bool) {
 		s, known := r.seen[f.ID]
 		switch {
 		case !known || s.beat != f.Beat:
-			s = seen{beat: f.Beat}
+			s = seen{beat: f.Beat, tool: f.Tool}
 		case !s.stale && f.ID != r.o.Self:
 			if s.silent += passed; s.silent >= r.o.Lease {
-				s.stale, gone = true, true
-				r.o.Logger.Warn("engine has stopped beating", "engine", f.ID)
+				s.stale, gone = true, gone || !f.Tool
+				r.o.Logger.Warn("engine has stopped beating", "engine", f.ID, "tool", f.Tool)
 			}
 		}
 		next[f.ID] = s
 	}
-	for id := range r.seen {
-		if _, there := next[id]; !there {
+	for id, s := range r.seen {
+		if _, there := next[id]; !there && !s.tool {
 			gone = true
 			r.o.Logger.Info("engine has gone", "engine", id)
 		}
@@ -204,8 +206,8 @@ func (r *Roster) Still(s Sighting) bool {
 func (r *Roster) Alone() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id := range r.seen {
-		if id != r.o.Self {
+	for id, s := range r.seen {
+		if id != r.o.Self && !s.tool {
 			return false
 		}
 	}
@@ -218,7 +220,7 @@ func (r *Roster) Living() []string {
 	defer r.mu.Unlock()
 	var ids []string
 	for id, s := range r.seen {
-		if !s.stale {
+		if !s.stale && !s.tool {
 			ids = append(ids, id)
 		}
 	}

@@ -16,11 +16,35 @@ type board struct {
 	err  error
 }
 
+// TestTools: a tool is judged as an engine is, and is none: nobody is less alone, and nobody's runs are looked for when it goes.
+func TestTools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{list: []Sighting{{"me", 1, false}, {"tool", 1, true}}}
+		r := NewRoster(RosterOptions{Self: "me", Directory: b, Lease: time.Second, Changed: func() { t.Error("an engine has gone") }})
+		for range 20 {
+			if err := r.Look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !r.Alone() || len(r.Living()) != 1 {
+				t.Fatal("it counts as an engine")
+			}
+			time.Sleep(111 * time.Millisecond)
+		}
+		if !r.Still(b.list[1]) {
+			t.Error("that it stands still is not seen")
+		}
+		b.list = b.list[:1]
+		if err := r.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func (b *board) Sightings(context.Context) ([]Sighting, error) { return slices.Clone(b.list), b.err }
 
 func TestRoster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &board{list: []Sighting{{"me", 1}, {"a", 1}, {"b", 1}}}
+		b := &board{list: []Sighting{{"me", 1, false}, {"a", 1, false}, {"b", 1, false}}}
 		changed := 0
 		r := NewRoster(RosterOptions{Self: "me", Directory: b, Lease: time.Second, Changed: func() { changed++ }})
 		look := func() {
@@ -83,7 +107,7 @@ func TestDoubt(t *testing.T) {
 		begun := time.Now()
 		var beat, doubts, at atomic.Int64 // since begun
 		r := NewRoster(RosterOptions{
-			Self: "me", Directory: &board{list: []Sighting{{"me", 1}}}, Lease: time.Second,
+			Self: "me", Directory: &board{list: []Sighting{{"me", 1, false}}}, Lease: time.Second,
 			LastBeat: func() time.Time { return begun.Add(time.Duration(beat.Load())) },
 			Doubted:  func() { doubts.Add(1); at.Store(int64(time.Since(begun))) },
 		})
@@ -109,20 +133,20 @@ func TestDoubt(t *testing.T) {
 // TestStill: what may be ended was seen to stand still, and stands still yet. Whoever was never seen has only just come.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRoster(RosterOptions{Self: "me", Directory: &board{list: []Sighting{{"me", 1}, {"a", 1}}}, Lease: time.Second})
+		r := NewRoster(RosterOptions{Self: "me", Directory: &board{list: []Sighting{{"me", 1, false}, {"a", 1, false}}}, Lease: time.Second})
 		for range 6 {
 			if err := r.Look(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if r.Still(Sighting{"new", 1}) || !r.Gone("new") {
+			if r.Still(Sighting{"new", 1, false}) || !r.Gone("new") {
 				t.Error("an engine that was never seen")
 			}
-			if stands := r.Gone("a"); r.Still(Sighting{"a", 1}) != stands {
+			if stands := r.Gone("a"); r.Still(Sighting{"a", 1, false}) != stands {
 				t.Errorf("an engine that is gone: %v", stands)
 			}
 			time.Sleep(250 * time.Millisecond)
 		}
-		if !r.Gone("a") || r.Still(Sighting{"a", 2}) {
+		if !r.Gone("a") || r.Still(Sighting{"a", 2, false}) {
 			t.Error("an engine that goes on counts as standing still")
 		}
 	})
@@ -132,7 +156,7 @@ func TestStill(t *testing.T) {
 // stand still.
 func TestStoppedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &board{list: []Sighting{{"me", 1}, {"a", 1}}}
+		b := &board{list: []Sighting{{"me", 1, false}, {"a", 1, false}}}
 		r := NewRoster(RosterOptions{Self: "me", Directory: b, Lease: time.Second})
 		look := func() {
 			t.Helper()

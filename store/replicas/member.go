@@ -44,6 +44,9 @@ type Info struct {
 	// Lease is what it was told to judge by, in nanoseconds; 0 where nobody was told. Engines that judge by different ones would
 	// take runs from each other while both live.
 	Lease time.Duration `json:"lease,omitempty"`
+	// Tool says that it is no engine but a command of the operator's that writes to the store: it is known so that it is ended
+	// when it stands still in a commit, and for nothing else.
+	Tool bool `json:"tool,omitempty"`
 }
 
 // Options configure Join. Folder and Info are required.
@@ -184,8 +187,8 @@ func (m *Member) Sightings(ctx context.Context) ([]replica.Sighting, error) {
 	out := make([]replica.Sighting, len(found))
 	peers := make([]string, 0, len(found))
 	for i, f := range found {
-		out[i] = replica.Sighting{ID: f.info.ID, Beat: f.beat}
-		if f.info.ID != m.o.Info.ID {
+		out[i] = replica.Sighting{ID: f.info.ID, Beat: f.beat, Tool: f.info.Tool}
+		if f.info.ID != m.o.Info.ID && !f.info.Tool {
 			peers = append(peers, strings.TrimSuffix(f.path, memberSuffix)+socketSuffix)
 		}
 	}
@@ -237,9 +240,11 @@ func Living(ctx context.Context, path string) ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]Info, len(found))
-	for i, f := range found {
-		infos[i] = f.info
+	var infos []Info
+	for _, f := range found {
+		if !f.info.Tool {
+			infos = append(infos, f.info)
+		}
 	}
 	return infos, nil
 }

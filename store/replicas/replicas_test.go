@@ -117,6 +117,22 @@ func child(t *testing.T, dir string) *exec.Cmd {
 }
 
 // TestDeathIsSeenAtOnce kills an engine: nobody has to wait for its lease.
+// TestTools: a tool is seen, and is not listed with the engines, nor told anything.
+func TestTools(t *testing.T) {
+	dir := t.TempDir()
+	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001", PID: 7}})
+	join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000002", PID: 8, Tool: true}})
+	if got, err := a.Sightings(t.Context()); err != nil || len(got) != 2 || got[0].Tool == got[1].Tool {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if found, err := Living(t.Context(), dir); err != nil || len(found) != 1 || found[0].PID != 7 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if a.outbox.some.Load() {
+		t.Fatal("a tool gets hints")
+	}
+}
+
 func TestDeathIsSeenAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	a := join(t, Options{Folder: dir, Info: Info{ID: "eng_00000000000001"}})
