@@ -38,13 +38,15 @@ import (
 // Limits of the embedded server.
 const (
 	// CacheTTL is how long the server may repeat the answer of a check that was not asked for fresh, allowed or denied.
-	CacheTTL       = 2 * time.Second
-	cacheEntries   = 20_000
-	requestTimeout = 10 * time.Second // in the server; clients wait less
-	openTimeout    = 2 * time.Second  // for a file that another process holds, or that is no database
-	pingTimeout    = 20 * time.Second // for one attempt to open it, on a machine that is slow
-	maxBody        = 1 << 20
-	pipeBuffer     = 1 << 20
+	CacheTTL = 2 * time.Second
+	// DefaultRequestTimeout is how long a request may take in the server; clients wait less.
+	DefaultRequestTimeout = 10 * time.Second
+
+	cacheEntries = 20_000
+	openTimeout  = 2 * time.Second  // for a file that another process holds, or that is no database
+	pingTimeout  = 20 * time.Second // for one attempt to open it, on a machine that is slow
+	maxBody      = 1 << 20
+	pipeBuffer   = 1 << 20
 )
 
 // EmbeddedOptions configure an embedded server.
@@ -52,6 +54,8 @@ type EmbeddedOptions struct {
 	// Path of the SQLite file. It and its folder are created when missing, readable by this user only.
 	Path   string
 	Logger *slog.Logger // nil: slog.Default(); warnings and errors of the server go there
+	// RequestTimeout bounds a request in the server. 0: DefaultRequestTimeout.
+	RequestTimeout time.Duration
 }
 
 // Embedded is an OpenFGA server in this process. It keeps its tuples in a SQLite file and listens on a loopback port
@@ -81,6 +85,9 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err err
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	if o.RequestTimeout <= 0 {
+		o.RequestTimeout = DefaultRequestTimeout
+	}
 	log := newLogger(o.Logger)
 	uri, err := prepareFile(o.Path)
 	if err != nil {
@@ -99,14 +106,14 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (_ *Embedded, err err
 		server.WithCheckCacheLimit(cacheEntries),
 		server.WithCheckQueryCacheTTL(CacheTTL),
 		server.WithMaxChecksPerBatchCheck(maxBatch),
-		server.WithRequestTimeout(requestTimeout),
+		server.WithRequestTimeout(o.RequestTimeout),
 	)
 	if err != nil {
 		datastore.Close()
 		return nil, fmt.Errorf("failed to make authorization server: %w", err)
 	}
 	e := &Embedded{service: service, token: rand.Text()}
-	if err := e.serve(log, o.Logger); err != nil {
+	if err := e.serve(log, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("failed to serve authorization: %w", err), e.Close(context.WithoutCancel(ctx)))
 	}
 	return e, nil
@@ -159,20 +166,20 @@ func (e *Embedded) Close(ctx context.Context) error {
 }
 
 // serve puts the service behind gRPC on a pipe in memory, and the HTTP gateway before that.
-func (e *Embedded) serve(log fgalog.Logger, logger *slog.Logger) error {
+func (e *Embedded) serve(log fgalog.Logger, o EmbeddedOptions) error {
 	pipe := bufconn.Listen(pipeBuffer)
 	e.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxBody),
 		grpc.ChainUnaryInterceptor(
 			recoverPanic(log),
-			middleware.NewTimeoutInterceptor(requestTimeout, log).NewUnaryTimeoutInterceptor(),
+			middleware.NewTimeoutInterceptor(o.RequestTimeout, log).NewUnaryTimeoutInterceptor(),
 			validator.UnaryServerInterceptor(),
 		),
 	)
 	openfgav1.RegisterOpenFGAServiceServer(e.grpc, e.service)
 	e.served.Go(func() {
 		if err := e.grpc.Serve(pipe); err != nil {
-			logger.Error("authorization service ended", "error", err)
+			o.Logger.Error("authorization service ended", "error", err)
 		}
 	})
 	conn, err := grpc.NewClient("passthrough:///embedded",
@@ -202,16 +209,16 @@ func (e *Embedded) serve(log fgalog.Logger, logger *slog.Logger) error {
 	e.endpoint = "http://" + listener.Addr().String()
 	e.http = &http.Server{
 		Handler:           recovery.HTTPPanicRecoveryHandler(e.authenticate(mux), log),
-		ReadHeaderTimeout: requestTimeout,
-		ReadTimeout:       2 * requestTimeout,
-		WriteTimeout:      3 * requestTimeout,
+		ReadHeaderTimeout: o.RequestTimeout,
+		ReadTimeout:       2 * o.RequestTimeout,
+		WriteTimeout:      3 * o.RequestTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
 	}
 	e.served.Go(func() {
 		if err := e.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("authorization gateway ended", "error", err)
+			o.Logger.Error("authorization gateway ended", "error", err)
 		}
 	})
 	return nil

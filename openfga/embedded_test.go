@@ -59,7 +59,7 @@ func TestEmbeddedWantsItsToken(t *testing.T) {
 func TestEmbeddedKeepsTuples(t *testing.T) {
 	// The characters have a meaning in a URI and in a DSN.
 	path := filepath.Join(t.TempDir(), "a folder", "ta?ble #1%20;", "authz.db")
-	first, err := openfga.StartEmbedded(t.Context(), openfga.EmbeddedOptions{Path: path, Logger: quiet()})
+	first, err := openfga.StartEmbedded(t.Context(), openfga.EmbeddedOptions{Path: path, RequestTimeout: patience, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

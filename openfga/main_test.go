@@ -24,7 +24,7 @@ func start(t testing.TB) (*openfga.Embedded, *openfga.Client) {
 
 func startOn(t testing.TB, path string) *openfga.Embedded {
 	t.Helper()
-	server, err := openfga.StartEmbedded(t.Context(), openfga.EmbeddedOptions{Path: path, Logger: quiet()})
+	server, err := openfga.StartEmbedded(t.Context(), openfga.EmbeddedOptions{Path: path, RequestTimeout: patience, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

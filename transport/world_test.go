@@ -140,7 +140,7 @@ func newWorld(t *testing.T, o option) *world {
 	must(err)
 	t.Cleanup(func() { _ = store.Close() })
 	w.spy = &spy{Store: store}
-	w.server, err = openfga.StartEmbedded(ctx, openfga.EmbeddedOptions{Path: filepath.Join(dir, "authz.db"), Logger: quiet})
+	w.server, err = openfga.StartEmbedded(ctx, openfga.EmbeddedOptions{Path: filepath.Join(dir, "authz.db"), RequestTimeout: patience, Logger: quiet})
 	must(err)
 	t.Cleanup(func() { _ = w.server.Close(context.Background()) })
 	w.client, err = openfga.NewClient(ctx, openfga.ClientOptions{Endpoint: w.server.Endpoint(), Token: w.server.Token(), Timeout: patience, Logger: quiet})
