@@ -244,13 +244,13 @@ func TestSessionsAreToldAsTheyChange(t *testing.T) {
 			defer close(told)
 			c.changes(nil, sessionID, func(s changedSession) bool { return s.Status == "IDLE" })
 		}()
-		for n := 0; ; n++ {
+		for seen := 100 * time.Millisecond; ; seen *= 2 { // for so long it stays
 			w.must(subject, `mutation($id: ID!) { cancelRun(runId: $id) { id } }`, vars{"id": run})
 			w.idle(subject, sessionID)
 			select {
 			case <-told:
 				return sessionID
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(seen):
 				run, _ = w.start(subject, a, "warm-"+subject, "wait")
 			}
 		}
