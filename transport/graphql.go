@@ -8,7 +8,6 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/99designs/gqlgen/graphql/executor"
 	"github.com/99designs/gqlgen/graphql/handler/extension"
-	"github.com/99designs/gqlgen/graphql/handler/lru"
 	"github.com/vektah/gqlparser/v2/ast"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 	"github.com/vektah/gqlparser/v2/validator/core"
@@ -40,7 +39,7 @@ func (s *Server) executor(api *resolvers.Root) *executor.Executor {
 	e.SetParserTokenLimit(s.limits.MaxTokens)
 	e.SetDisableSuggestion(true)
 	e.SetDefaultRulesFn(discreetRules)
-	valid := shortQueries{lru.New[*ast.QueryDocument](s.limits.MaxQueryCache), s.limits.MaxCachedQuery}
+	valid := newDocuments(s.limits.MaxQueryCache, s.limits.MaxCachedQuery)
 	e.SetQueryCache(valid)
 
 	e.Use(resolvers.Shape{MaxDepth: s.limits.MaxDepth, MaxFields: s.limits.MaxFields})
@@ -150,17 +149,4 @@ func discreetRules() *rules.Rules {
 		r.AddRule(discreet.Name, discreet.RuleFunc)
 	}
 	return r
-}
-
-// shortQueries keeps long documents out of a cache that is bounded by count.
-type shortQueries struct {
-	graphql.Cache[*ast.QueryDocument]
-	longest int
-}
-
-// Add implements graphql.Cache.
-func (c shortQueries) Add(ctx context.Context, query string, doc *ast.QueryDocument) {
-	if len(query) <= c.longest {
-		c.Cache.Add(ctx, query, doc)
-	}
 }

@@ -113,8 +113,11 @@ func parseQuery(raw string, maxDepth int, into *graphql.RawParams) *problem.Erro
 		if text == "" || text == "null" {
 			continue
 		}
-		if depthOf([]byte(text)) > maxDepth {
+		switch depth, values := extentOf([]byte(text)); {
+		case depth > maxDepth:
 			return problem.Field(name, "is nested more than %d levels deep", maxDepth)
+		case values > maxValues:
+			return problem.Field(name, "has more than %d values", maxValues)
 		}
 		if p := decodeObject(name, []byte(text), object); p != nil {
 			return p
@@ -146,11 +149,14 @@ func decodeObject(name string, raw []byte, into *map[string]any) *problem.Error 
 
 // checkObject checks that raw is one JSON object within the depth, and reads its members.
 func checkObject(what string, raw []byte, maxDepth int, members *map[string]json.RawMessage) *problem.Error {
+	depth, values := extentOf(raw)
 	switch {
 	case !utf8.Valid(raw):
 		return problem.New(problem.BadUserInput, "%s is not valid UTF-8", what)
-	case depthOf(raw) > maxDepth:
+	case depth > maxDepth:
 		return problem.New(problem.BadUserInput, "%s is nested more than %d levels deep", what, maxDepth)
+	case values > maxValues:
+		return problem.New(problem.BadUserInput, "%s has more than %d values", what, maxValues)
 	case !json.Valid(raw):
 		return problem.New(problem.BadUserInput, "%s is not JSON", what)
 	case json.Unmarshal(raw, members) != nil || *members == nil:
@@ -161,9 +167,13 @@ func checkObject(what string, raw []byte, maxDepth int, members *map[string]json
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// depthOf counts how deep brackets nest outside strings. It does not say that raw is JSON.
-func depthOf(raw []byte) int {
-	depth, deepest := 0, 0
+// maxValues is how many values the JSON of a request may have, about. A value of two bytes takes fifty when it is decoded.
+const maxValues = 1 << 16
+
+// extentOf counts how deep brackets nest outside strings, and the values within them, about. It does not say that raw is
+// JSON.
+func extentOf(raw []byte) (deepest, values int) {
+	depth := 0
 	inString := false
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
@@ -175,11 +185,14 @@ func depthOf(raw []byte) int {
 		case c == '{' || c == '[':
 			depth++
 			deepest = max(deepest, depth)
+			values++
 		case c == '}' || c == ']':
 			depth--
+		case c == ',':
+			values++
 		}
 	}
-	return deepest
+	return deepest, values
 }
 
 // isJSON reports whether the body is declared to be JSON, in UTF-8 and not packed.

@@ -16,7 +16,7 @@ func TestDepthOf(t *testing.T) {
 	for raw, want := range map[string]int{
 		`1`: 0, `{}`: 1, `[[],[[]]]`: 3, `{"a":"[[[["}`: 1, `{"a\"[[":[]}`: 2, `"\\"`: 0, `]]][`: 0,
 	} {
-		if got := depthOf([]byte(raw)); got != want {
+		if got, _ := extentOf([]byte(raw)); got != want {
 			t.Errorf("%s: %d, want %d", raw, got, want)
 		}
 	}
@@ -92,7 +92,7 @@ func FuzzParseBody(f *testing.F) {
 		}
 		query, _ := members["query"].(string)
 		name, _ := members["operationName"].(string)
-		if query != got.Query || name != got.OperationName || !utf8.ValidString(got.Query) || depthOf(raw) > 8 {
+		if query != got.Query || name != got.OperationName || !utf8.ValidString(got.Query) || deep(raw) > 8 {
 			t.Errorf("%q was read as %+v", raw, got)
 		}
 		if got.Query == "" && got.Extensions["persistedQuery"] == nil {
@@ -132,4 +132,23 @@ func FuzzParseQuery(f *testing.F) {
 			t.Errorf("%q was read as %+v, its JSON as %+v: %v", raw, got, again, p)
 		}
 	})
+}
+
+func deep(raw []byte) int {
+	depth, _ := extentOf(raw)
+	return depth
+}
+
+// A request of many small values would take fifty times its length.
+func TestValuesOfARequestAreBounded(t *testing.T) {
+	many := `{"query":"{ a }","variables":{"x":[` + strings.Repeat("0,", maxValues) + `0]}}`
+	if p := parseBody([]byte(many), 64, &graphql.RawParams{}); p == nil || !strings.Contains(p.Message, "65536 values") {
+		t.Errorf("a body: %v", p)
+	}
+	if p := parseQuery("query=a&variables="+url.QueryEscape(`{"x":[`+strings.Repeat("{},", maxValues/2)+`0]}`), 64, &graphql.RawParams{}); p == nil || p.Field[0] != "variables" {
+		t.Errorf("a query string: %v", p)
+	}
+	if p := parseBody([]byte(`{"query":"{ a }","variables":{"x":"`+strings.Repeat(",", 2*maxValues)+`"}}`), 64, &graphql.RawParams{}); p != nil {
+		t.Errorf("a long string: %v", p)
+	}
 }

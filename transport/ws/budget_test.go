@@ -158,3 +158,32 @@ func TestMessagesOfACallerAreBounded(t *testing.T) {
 	}
 	_ = first.conn.Close()
 }
+
+// Who opens sockets and does not say who they are keeps nobody out: the oldest makes room.
+func TestStrangersMakeRoom(t *testing.T) {
+	w := newWorld(t, func(l *Limits) { l.MaxUnknown = 3 })
+	known := w.ready("alice")
+	var strangers []*client
+	for range 8 {
+		strangers = append(strangers, w.dial(Subprotocol))
+	}
+	for _, c := range strangers[:5] {
+		c.wantClose(CloseInitTimeout)
+	}
+	w.ready("bob") // in the place of one more
+	strangers[5].wantClose(CloseInitTimeout)
+	known.send(`{"type":"ping"}`)
+	known.want(`{"type":"pong"}`)
+	strangers[7].send(`{"type":"connection_init","payload":{"Authorization":"Bearer carol"}}`)
+	strangers[7].want(`{"type":"connection_ack"}`)
+}
+
+// What a ping carries is repeated as far as it is short: the answer waits for a client that may not read.
+func TestLongPings(t *testing.T) {
+	w := newWorld(t, func(l *Limits) { l.MaxMessage = 1 << 20 })
+	c := w.ready("alice")
+	c.send(`{"type":"ping","payload":{"x":1}}`, `{"type":"ping","payload":{"x":"`+strings.Repeat("x", maxPong)+`"}}`)
+	c.want(`{"type":"pong","payload":{"x":1}}`, `{"type":"pong"}`)
+	c.send(`{"type":"ping","payload":{"x":[` + strings.Repeat("1,", maxValues) + `1]}}`)
+	c.wantClose(CloseBadRequest)
+}

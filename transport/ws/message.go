@@ -35,6 +35,7 @@ var (
 	errNotUTF8    = errors.New("the message is not valid UTF-8")
 	errNotJSON    = errors.New("the message is not a JSON object")
 	errDepth      = errors.New("the message is nested too deep")
+	errValues     = errors.New("the message has too many values")
 	errType       = errors.New("the message has no type of a client")
 	errID         = errors.New("the message needs an id, a string of 1 to 256 bytes")
 	errPayload    = errors.New("the payload must be an object")
@@ -153,11 +154,14 @@ func parseInit(payload []byte) (authorization string, given bool) {
 
 // checkJSON checks that raw is one JSON object of UTF-8 within the depth.
 func checkJSON(raw []byte, maxDepth int) error {
+	depth, values := extentOf(raw)
 	switch {
 	case !utf8.Valid(raw):
 		return errNotUTF8
-	case depthOf(raw) > maxDepth:
+	case depth > maxDepth:
 		return errDepth
+	case values > maxValues:
+		return errValues
 	case !json.Valid(raw):
 		return errNotJSON
 	}
@@ -167,9 +171,13 @@ func checkJSON(raw []byte, maxDepth int) error {
 	return nil
 }
 
-// depthOf counts how deep brackets nest outside strings. It does not say that raw is JSON.
-func depthOf(raw []byte) int {
-	depth, deepest := 0, 0
+// maxValues is how many values a message may have, about. A value of two bytes takes fifty when it is decoded.
+const maxValues = 1 << 16
+
+// extentOf counts how deep brackets nest outside strings, and the values within them, about. It does not say that raw is
+// JSON.
+func extentOf(raw []byte) (deepest, values int) {
+	depth := 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
@@ -177,11 +185,14 @@ func depthOf(raw []byte) int {
 		case '{', '[':
 			depth++
 			deepest = max(deepest, depth)
+			values++
 		case '}', ']':
 			depth--
+		case ',':
+			values++
 		}
 	}
-	return deepest
+	return deepest, values
 }
 
 // members calls see for each member of raw, which must be a JSON object that is valid, in order; it does not go deeper,

@@ -124,6 +124,9 @@ func (k *socket) take(buffer *[]byte) (kept bool) {
 	}
 	switch m.kind {
 	case typePing:
+		if len(m.payload) > maxPong {
+			m.payload = nil
+		}
 		k.send(appendSole(nil, typePong, m.payload))
 	case typePong: // it was heard
 	case typeInit:
@@ -231,6 +234,7 @@ func (k *socket) greet(payload []byte) {
 		k.fail(CloseForbidden, "authentication required")
 		return
 	}
+	k.s.known(k)
 	// The place of somebody unknown becomes one of the caller's.
 	k.mu.Lock()
 	unknown := k.release

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"container/list"
 	"context"
 	"net"
 	"sync"
@@ -29,6 +30,7 @@ const (
 // Bounds of a socket.
 const (
 	maxQueued    = 64 << 10        // bytes of frames that wait for the writer; whoever has more waits
+	maxPong      = 4 << 10         // bytes of a ping's payload that its answer repeats
 	heldMessages = 4               // messages of the longest kind, in bytes, whose operations are not over
 	linger       = time.Second     // for the other side's close frame
 	lingering    = int64(16 << 20) // bytes that are read on to let a close frame arrive
@@ -58,6 +60,8 @@ type socket struct {
 	cancel  context.CancelCauseFunc
 	release func()    // of the connection's place; of whoever is about to replace it, then of the last
 	writeBy time.Time // of the writer: the deadline that is set
+
+	stranger *list.Element // of the server's mu: among those whose client is not known yet
 
 	mu       sync.Mutex
 	room     sync.Cond // there is room in queue, or no more sense in waiting for it

@@ -78,7 +78,7 @@ func newWorldOn(t *testing.T, change func(*Limits), wrap func(net.Listener) net.
 	t.Helper()
 	w := &world{t: t, feeds: map[string]*fakeFeed{}, gates: map[string]chan struct{}{}, streams: map[authz.Caller]int{}, lasts: time.Hour}
 	limits := Limits{
-		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxAnswers: 64 << 20, InitTimeout: patience, WriteTimeout: patience,
+		MaxMessage: 64 << 10, MaxInit: 1 << 10, MaxDepth: 16, MaxOps: 8, MaxUnknown: 1000, MaxAnswers: 64 << 20, InitTimeout: patience, WriteTimeout: patience,
 		PingInterval: time.Hour, HoldFor: patience, DrainSpread: 50 * time.Millisecond, DrainTimeout: patience,
 	}
 	if change != nil {

@@ -10,6 +10,7 @@
 package ws
 
 import (
+	"container/list"
 	"context"
 	"net/http"
 	"sync"
@@ -48,6 +49,7 @@ type Limits struct {
 	MaxInit      int           // bytes of a message before
 	MaxDepth     int           // nesting of a message's JSON
 	MaxOps       int           // operations at once on one socket
+	MaxUnknown   int           // sockets at once whose client is not known yet; one more takes the place of the oldest
 	MaxAnswers   int           // bytes of answers that wait for the client of one socket, beside one answer of any size
 	InitTimeout  time.Duration // for connection_init, and for the answer to it
 	WriteTimeout time.Duration // for one write to a slow reader, and up to an eighth more
@@ -102,9 +104,10 @@ type Server struct {
 
 	mu         sync.Mutex
 	sockets    map[*socket]struct{}
-	coming     int  // sockets that are being made
-	peak       int  // the most sockets since memory was given back for those who left
-	collecting bool // that is about to be done
+	unknown    list.List // of *socket, those whose client is not known yet, the oldest first
+	coming     int       // sockets that are being made
+	peak       int       // the most sockets since memory was given back for those who left
+	collecting bool      // that is about to be done
 	draining   bool
 	empty      chan struct{} // closed when draining and no socket is left
 }
@@ -160,6 +163,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, exec graphql.Grap
 	k := newSocket(s, conn, exec, known, release)
 	draining := s.begun(k)
 	go k.read()
+	s.makeRoom()
 	switch {
 	case conn.Subprotocol() != Subprotocol:
 		k.fail(CloseSubprotocol, "Subprotocol not acceptable")
@@ -186,6 +190,7 @@ func (s *Server) begun(k *socket) (draining bool) {
 	s.coming--
 	if k != nil {
 		s.sockets[k] = struct{}{}
+		k.stranger = s.unknown.PushBack(k)
 		s.peak = max(s.peak, len(s.sockets))
 	}
 	s.checkEmpty()
@@ -204,8 +209,39 @@ func (s *Server) forget(k *socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sockets, k)
+	s.met(k)
 	s.leaving()
 	s.checkEmpty()
+}
+
+// known says that it is known who the socket's client is.
+func (s *Server) known(k *socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.met(k)
+}
+
+// met takes the socket from those whose client is not known. mu is held.
+func (s *Server) met(k *socket) {
+	if k.stranger != nil {
+		s.unknown.Remove(k.stranger)
+		k.stranger = nil
+	}
+}
+
+// makeRoom closes the socket that has been silent about its client for longest, where there are too many: who opens many
+// and says nothing keeps nobody out.
+func (s *Server) makeRoom() {
+	s.mu.Lock()
+	var oldest *socket
+	if s.unknown.Len() > s.o.Limits.MaxUnknown {
+		oldest, _ = s.unknown.Front().Value.(*socket)
+		s.met(oldest)
+	}
+	s.mu.Unlock()
+	if oldest != nil {
+		oldest.fail(CloseInitTimeout, "Connection initialisation timeout")
+	}
 }
 
 // checkEmpty says when the last socket of a drain is gone. mu is held.
