@@ -50,6 +50,9 @@ func (w *world) chunks(runID string) string {
 		}
 		fmt.Fprintln(&out, first, last, gen, writer, sum, body)
 	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
 	return out.String()
 }
 
