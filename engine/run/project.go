@@ -130,7 +130,7 @@ type projection struct {
 	usage    *event.UsageUpdated
 	asked    *event.InterruptRequested
 	open     *event.Inheritance // where it is known
-	text     []event.Event // what the agent said at the root
+	text     []event.Event      // what the agent said at the root
 }
 
 func (c *Coordinator) fold(ctx context.Context, runID string) (projection, error) {
