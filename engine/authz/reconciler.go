@@ -140,7 +140,8 @@ func (r *Reconciler) settle(ctx context.Context, object Object, anew bool) error
 		}
 		mine := slices.Contains(d.Outbox.Writers, r.self)
 		dead, past := r.deadOf(d.Outbox.Writers)
-		if !found || !(anew || mine || dead || doubtful || d.Waits || d.Outbox.AppliedRev < d.Outbox.DesiredRev) {
+		needed := anew || mine || dead || doubtful || d.Waits || d.Outbox.AppliedRev < d.Outbox.DesiredRev
+		if !found || !needed {
 			if doubtful && trusted {
 				r.trust(object)
 			}
