@@ -29,7 +29,9 @@ func (r runs) Events(ctx context.Context, obj *model.Run, after int64, logEpoch 
 	page := &model.RunEventPage{Events: []model.RunEvent{}, Through: after}
 	for {
 		// One more than fits says whether there is more. A read may bring less than there is, but never nothing.
-		chunks, err := r.Root.Events.Read(ctx, obj.ID, page.Through, size-len(page.Events)+1)
+		chunks, err := spend(ctx, chunkBytes, func() ([]event.Chunk, error) {
+			return r.Root.Events.Read(ctx, obj.ID, page.Through, size-len(page.Events)+1)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("failed to read events of run %s after %d: %w", obj.ID, page.Through, err)
 		}

@@ -246,7 +246,7 @@ func (r *Root) execute(ctx context.Context, op *graphql.OperationContext, v any)
 	ctx = graphql.WithOperationContext(ctx, op)
 	ctx = graphql.WithResponseContext(ctx, r.Present, r.Recover)
 	ctx = context.WithValue(ctx, loadersKey{}, r.newLoaders())
-	ctx = context.WithValue(ctx, shownKey{}, v)
+	ctx = r.WithBudget(context.WithValue(ctx, shownKey{}, v))
 	responses := r.schema.Exec(ctx)
 	resp := &graphql.Response{}
 	if len(graphql.GetErrors(ctx)) == 0 {

@@ -41,7 +41,9 @@ func (s sessions) Messages(ctx context.Context, obj *model.Session, first int64,
 	more := false
 	// The run of the cursor itself is read again: the rest of its messages follow.
 	for afterOrd := max(from.ord-1, 0); !more; {
-		rs, err := s.Root.Runs.SessionRuns(ctx, obj.ID, obj.Epoch, afterOrd, size+1)
+		rs, err := spend(ctx, runBytes, func() ([]run.Run, error) {
+			return s.Root.Runs.SessionRuns(ctx, obj.ID, obj.Epoch, afterOrd, size+1)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("failed to list runs of session %s: %w", obj.ID, err)
 		}

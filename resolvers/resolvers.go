@@ -34,12 +34,16 @@ type Options struct {
 // Limits of the API; a zero field takes the default.
 type Limits struct {
 	BatchEvents int           // most events in one batch of a subscription; default 256
+	MaxRead     int           // bytes of runs and events that one operation may read, and one page more; default 16 MiB
 	HoldFor     time.Duration // how long a stream waits for an authorization that gives no answer; default 15 s
 }
 
 func (l Limits) withDefaults() Limits {
 	if l.BatchEvents <= 0 {
 		l.BatchEvents = 256
+	}
+	if l.MaxRead <= 0 {
+		l.MaxRead = 16 << 20
 	}
 	if l.HoldFor <= 0 {
 		l.HoldFor = 15 * time.Second

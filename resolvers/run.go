@@ -84,7 +84,7 @@ func (q queries) Runs(ctx context.Context, filter *model.RunFilter, first int64,
 		if after != nil {
 			before = run.Position{CreatedAt: after.CreatedAt, ID: after.ID}
 		}
-		rs, err := q.Root.Runs.Runs(ctx, narrow, before, limit)
+		rs, err := spend(ctx, runBytes, func() ([]run.Run, error) { return q.Root.Runs.Runs(ctx, narrow, before, limit) })
 		if err != nil {
 			return nil, fmt.Errorf("failed to list runs of %s: %w", who.Subject, err)
 		}

@@ -133,7 +133,9 @@ func (s sessions) LastActivity(ctx context.Context, obj *model.Session) (*time.T
 	if err != nil {
 		return nil, fmt.Errorf("failed to read session %s: %w", obj.ID, err)
 	}
-	newest, err := s.Root.Runs.Runs(ctx, run.Filter{Environment: b.Key.Environment, Subject: b.Key.Subject, SessionID: b.ID}, run.Position{}, maxAtOnce)
+	newest, err := spend(ctx, func(run.Run) int { return documentBytes }, func() ([]run.Run, error) { // nothing of them is kept
+		return s.Root.Runs.Runs(ctx, run.Filter{Environment: b.Key.Environment, Subject: b.Key.Subject, SessionID: b.ID}, run.Position{}, maxAtOnce)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("failed to list runs of session %s: %w", obj.ID, err)
 	}

@@ -27,7 +27,9 @@ func (s sessions) Runs(ctx context.Context, obj *model.Session, first int64, aft
 			return nil, err
 		}
 	}
-	page, err := s.Root.Runs.SessionRuns(ctx, obj.ID, obj.Epoch, afterOrd, size+1)
+	page, err := spend(ctx, runBytes, func() ([]run.Run, error) {
+		return s.Root.Runs.SessionRuns(ctx, obj.ID, obj.Epoch, afterOrd, size+1)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("failed to list runs of session %s: %w", obj.ID, err)
 	}

@@ -49,7 +49,7 @@ func (s *Server) executor(api *resolvers.Root) *executor.Executor {
 	e.Use(api.Introspection())
 	e.Use(resolvers.Streams{})
 	e.AroundRootFields(api.WithLoaders)
-	e.AroundResponses(s.bounded)
+	e.AroundResponses(operations{server: s, api: api}.bounded)
 	return e
 }
 
@@ -122,13 +122,14 @@ func negotiated(next http.Handler) http.Handler {
 	})
 }
 
-// bounded ends a query or mutation at the timeout. A subscription lives as long as its stream.
-func (s *Server) bounded(ctx context.Context, next graphql.ResponseHandler) *graphql.Response {
+// bounded ends a query or mutation at the timeout, and bounds what it reads. A subscription lives as long as its stream.
+func (o operations) bounded(ctx context.Context, next graphql.ResponseHandler) *graphql.Response {
 	if graphql.HasOperationContext(ctx) {
 		if op := graphql.GetOperationContext(ctx).Operation; op != nil && op.Operation != ast.Subscription {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.limits.OperationTimeout)
+			ctx, cancel = context.WithTimeout(ctx, o.server.limits.OperationTimeout)
 			defer cancel()
+			ctx = o.api.WithBudget(ctx)
 		}
 	}
 	return next(ctx)
