@@ -456,14 +456,11 @@ func (c *crashed) finish(e *engine, runID string) {
 func (w *worker) endTurn(runID string) {
 	w.mu.Lock()
 	t := w.runs[runID]
-	over := t == nil || t.ended
 	w.mu.Unlock()
-	switch {
-	case over:
-	case t.resume != nil:
-		w.say(runID, event.ToolFinished{ToolCallID: "t1", Result: "ok"}, done)
-	default:
-		w.say(runID, done)
+	if t != nil && t.resume != nil {
+		w.end(runID, event.ToolFinished{ToolCallID: "t1", Result: "ok"}, done)
+	} else {
+		w.end(runID, done)
 	}
 }
 

@@ -203,7 +203,20 @@ func (w *worker) change() { close(w.changed); w.changed = make(chan struct{}) }
 func (w *worker) say(runID string, events ...event.Data) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.runs[runID]
+	w.append(w.runs[runID], events...)
+}
+
+// end is say for what ends a turn, unless that has ended.
+func (w *worker) end(runID string, events ...event.Data) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.runs[runID]; t != nil && !t.ended {
+		w.append(t, events...)
+	}
+}
+
+// append is say for who holds mu.
+func (w *worker) append(t *turn, events ...event.Data) {
 	for _, d := range events {
 		t.journal = append(t.journal, harness.SourceEvent{Seq: int64(len(t.journal) + 1), Events: []event.Event{{Data: d}}})
 		t.ended = t.ended || d.Type().Terminal()
@@ -284,7 +297,7 @@ func (r *runtime) StartTurn(ctx context.Context, t harness.Turn) error {
 	w.mu.Unlock()
 	switch t.Text {
 	case "hello":
-		w.say(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: "hi "},
+		w.end(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m1", Delta: "hi "},
 			event.TextDelta{MessageID: "m1", Delta: "there"}, event.TextFinished{MessageID: "m1"}, done)
 	case "garbage":
 		w.say(t.RunID, event.TextStarted{MessageID: "m1", Role: "assistant"}, event.TextDelta{MessageID: "m2", Delta: "no such message"}, done)
@@ -316,8 +329,8 @@ func (r *runtime) Cancel(ctx context.Context, runID string, reason event.CancelR
 	if t == nil {
 		return harness.ErrUnknownRun
 	}
-	if !deaf && !t.ended {
-		w.say(runID, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: done.Thread})
+	if !deaf {
+		w.end(runID, event.RunCancelled{Reason: reason, SideEffects: event.SideEffectsNone, Thread: done.Thread})
 	}
 	return nil
 }
