@@ -173,6 +173,9 @@ func (h *Hub) fromLog(ctx context.Context, t *topic, after int64) (*page, error)
 			break // a gap: what is before it is delivered, the rest is read again
 		}
 		if err := c.Verify(); err != nil {
+			if len(got.chunks) > 0 {
+				break // what is before the damage is delivered, and then this is found again
+			}
 			return nil, fmt.Errorf("%w: %w", ErrIntegrity, err)
 		}
 		got.chunks = append(got.chunks, hold(c))

@@ -198,8 +198,15 @@ func givenUp(t *testing.T, w *world, e *engine, r run.Run) {
 
 	// Who follows the run gets what can be read, and an end; who follows the conversation gets the run that follows.
 	sub := e.hub.Subscribe(r.ID, 0)
+	var read int64
 	for err = nil; err == nil; {
-		_, err = sub.Next(w.ctx, 100)
+		var d event.Delivery
+		if d, err = sub.Next(w.ctx, 100); err == nil {
+			read = d.Through
+		}
+	}
+	if read < 2 { // the damage is at event 3 or behind it
+		t.Fatalf("a reader of the run gets %d events, and %v", read, err)
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, event.ErrIntegrity) && !errors.Is(err, event.ErrCorrupt) {
 		t.Fatalf("a reader of the run ends with %v", err)

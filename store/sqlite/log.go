@@ -156,6 +156,9 @@ func (s *Store) Read(ctx context.Context, runID string, after int64, maxEvents i
 	events, bytes := int64(0), 0
 	for rows.Next() {
 		c, expired, err := scanChunk(rows)
+		if errors.Is(err, integrity.ErrDamaged) && len(out) > 0 {
+			return out, nil // what is before the damage can be read
+		}
 		if err != nil {
 			return nil, err
 		}
