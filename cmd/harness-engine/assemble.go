@@ -277,7 +277,9 @@ func (e *engine) openEdge(ctx context.Context, c serveCmd, fga *openfga.Client, 
 	}
 	e.edge, err = transport.NewServer(transport.Options{
 		API: api, Files: attachments, Authenticator: e.tokens, AllowedOrigins: c.AllowedOrigin, Playground: c.Playground, Logger: e.log,
-		Limits: transport.Limits{MaxSockets: c.MaxStreams, MaxCallerStreams: c.MaxCallerStreams},
+		Limits: transport.Limits{
+			MaxSockets: c.MaxStreams, MaxCallerStreams: c.MaxCallerStreams, MaxExecuting: c.MaxOperations, MaxCallerActive: c.MaxCallerOperations,
+		},
 		Checks: []transport.Check{
 			{Name: "store", Check: func(context.Context) error { return e.admit() }},
 			{Name: "authorization", Check: fga.Ready},

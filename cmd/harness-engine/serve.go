@@ -50,8 +50,10 @@ type serveCmd struct {
 	IdleWorker        time.Duration `default:"10m" help:"How long a worker waits for the next turn of its conversation."`
 	InterruptDeadline time.Duration `default:"24h" help:"How long a person has to decide an interrupt of an agent that sets no limit."`
 
-	MaxStreams       int `default:"10000" help:"WebSockets and event streams that may be open at once."`
-	MaxCallerStreams int `default:"1000" help:"Of them those of one caller."`
+	MaxStreams          int `default:"10000" help:"WebSockets and event streams that may be open at once."`
+	MaxCallerStreams    int `default:"1000" help:"Of them those of one caller."`
+	MaxOperations       int `default:"256" help:"Operations that are executed at once; others wait, and callers take turns."`
+	MaxCallerOperations int `default:"32" help:"Of them those of one caller."`
 
 	Retain time.Duration `default:"0" help:"How long the log of a run is kept after the run's end, for instance 720h; 0: for ever. The run itself stays."`
 
