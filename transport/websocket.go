@@ -20,7 +20,7 @@ func (s *Server) newSockets(api *resolvers.Root) *ws.Server {
 		Execute: s.places, Messages: s.held, Answers: s.unread,
 		Limits: ws.Limits{
 			MaxMessage: int(l.MaxBodyBytes), MaxInit: min(l.MaxHeaderBytes, int(l.MaxBodyBytes)), MaxDepth: l.MaxBodyDepth, MaxOps: l.MaxSocketOps,
-			MaxUnknown: max(l.MaxSockets/4, 1), MaxAnswers: l.MaxSocketUnread, InitTimeout: l.InitTimeout, WriteTimeout: l.WriteTimeout, PingInterval: l.SocketPing,
+			MaxUnknown: max(l.MaxSockets/4, 64), MaxAnswers: l.MaxSocketUnread, InitTimeout: l.InitTimeout, WriteTimeout: l.WriteTimeout, PingInterval: l.SocketPing,
 			HoldFor: api.Limits.HoldFor, DrainSpread: l.DrainSpread, DrainTimeout: l.DrainTimeout,
 		},
 	})
