@@ -325,8 +325,18 @@ func TestEngineDiesAtEachWrite(t *testing.T) {
 					if beside && !behind {
 						continue // before a write, or behind the one before: the others see the same
 					}
-					for at := 1; die(t, c, at, behind, beside); at++ {
-						points++
+					for at, more := 1, true; more; at += atOnce {
+						var tries sync.WaitGroup
+						died := make([]bool, atOnce)
+						for i := range died {
+							tries.Go(func() { died[i] = die(t, c, at+i, behind, beside) })
+						}
+						tries.Wait()
+						for _, d := range died {
+							if more = more && d; more {
+								points++
+							}
+						}
 					}
 				}
 				if points == 0 {
@@ -336,6 +346,9 @@ func TestEngineDiesAtEachWrite(t *testing.T) {
 		}
 	}
 }
+
+// atOnce is how many tries are made at once. They wait for the disk most of the time.
+const atOnce = 4
 
 // die plays one try; false when the request had fewer writes.
 func die(t *testing.T, c crash, at int, behind, beside bool) (died bool) {
