@@ -11,8 +11,23 @@ import (
 	"github.com/harness-engine/harness-engine/engine/event"
 )
 
-// fenceRealWriters lets four owners take one run over from each other at full speed with the engine's own writer:
-// what the owners published, in the order of their generations, is exactly what the log holds.
+// telling is a log that tells of each append before it.
+type telling struct {
+	event.Log
+	tries chan struct{} // of capacity 1
+}
+
+func (l telling) Append(ctx context.Context, c event.Chunk) error {
+	select {
+	case l.tries <- struct{}{}:
+	default:
+	}
+	return l.Log.Append(ctx, c)
+}
+
+// fenceRealWriters lets four owners take one run over from each other with the engine's own writer: what the owners published,
+// in the order of their generations, is exactly what the log holds. Who is to be taken over from writes beside the next owner's
+// tries, and not faster: that one might never be first.
 func fenceRealWriters(t *testing.T, s Stores) {
 	const owners, before = 4, 15
 	ctx := t.Context()
@@ -25,12 +40,17 @@ func fenceRealWriters(t *testing.T, s Stores) {
 			turn[i] = make(chan struct{})
 		}
 		close(turn[1])
+		tries, left := make([]chan struct{}, owners+1), make([]chan struct{}, owners+1)
+		for i := range tries {
+			tries[i], left[i] = make(chan struct{}, 1), make(chan struct{})
+		}
 		own := func(gen int) error {
+			defer close(left[gen])
 			<-turn[gen]
 			var once sync.Once
 			defer once.Do(func() { close(turn[gen+1]) })
 			w, err := event.OpenWriter(ctx, event.WriterConfig{
-				Log: s.Log, RunID: id, SessionID: "ses_1", Gen: int64(gen), Nonce: fmt.Sprintf("eng_%d", gen),
+				Log: telling{s.Log, tries[gen]}, RunID: id, SessionID: "ses_1", Gen: int64(gen), Nonce: fmt.Sprintf("eng_%d", gen),
 				Publish: func(c event.Chunk) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -46,6 +66,12 @@ func fenceRealWriters(t *testing.T, s Stores) {
 				}
 			}
 			for i := 0; gen < owners || i < before; i++ {
+				if i > before {
+					select {
+					case <-tries[gen+1]:
+					case <-left[gen+1]:
+					}
+				}
 				if err := appendEvents(ctx, w, event.TextDelta{MessageID: "msg_1", Delta: fmt.Sprint(gen, ".", i, " ")}); err != nil {
 					return err
 				}
