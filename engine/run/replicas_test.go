@@ -247,7 +247,7 @@ func TestDeadlineOfAnotherEngine(t *testing.T) {
 	e2.sweep()
 	w.eventually(func() bool {
 		got, err := w.store.Run(w.ctx, r.ID)
-		return err == nil && got.Interrupt.Settled == session.Expired
+		return err == nil && got.Interrupt.SettledIn(w.binding(r.SessionID)) == session.Expired
 	})
 	if b := w.binding(r.SessionID); b.Pending != nil {
 		t.Fatalf("still waits: %+v", b.Pending)
