@@ -557,7 +557,7 @@ type ComplexityRoot struct {
 		HarnessID        func(childComplexity int) int
 		ID               func(childComplexity int) int
 		LastActivity     func(childComplexity int) int
-		Messages         func(childComplexity int, first int64, after *string) int
+		Messages         func(childComplexity int, first int64, after *string, last *int64, before *string) int
 		PendingInterrupt func(childComplexity int) int
 		Queue            func(childComplexity int) int
 		Runs             func(childComplexity int, first int64, after *string) int
@@ -859,7 +859,7 @@ type SessionResolver interface {
 
 	Queue(ctx context.Context, obj *model.Session) ([]model.Run, error)
 	LastActivity(ctx context.Context, obj *model.Session) (*time.Time, error)
-	Messages(ctx context.Context, obj *model.Session, first int64, after *string) (*model.MessageConnection, error)
+	Messages(ctx context.Context, obj *model.Session, first int64, after *string, last *int64, before *string) (*model.MessageConnection, error)
 	Runs(ctx context.Context, obj *model.Session, first int64, after *string) (*model.RunConnection, error)
 }
 type SessionBusyResolver interface {
@@ -3016,7 +3016,7 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 			return 0, false
 		}
 
-		return e.ComplexityRoot.Session.Messages(childComplexity, args["first"].(int64), args["after"].(*string)), true
+		return e.ComplexityRoot.Session.Messages(childComplexity, args["first"].(int64), args["after"].(*string), args["last"].(*int64), args["before"].(*string)), true
 	case "Session.pendingInterrupt":
 		if e.ComplexityRoot.Session.PendingInterrupt == nil {
 			break
@@ -4153,7 +4153,7 @@ interface Problem {
 type PageInfo {
   "Whether another page follows."
   hasNextPage: Boolean!
-  "Whether the page is not the first."
+  "Whether another page precedes. A page asked for by ` + "`" + `first` + "`" + ` says whether it is not the first."
   hasPreviousPage: Boolean!
   "Cursor of the page's first edge; null when the page is empty."
   startCursor: String
@@ -4877,10 +4877,17 @@ type Session implements Node {
   agent's messages appear when their run has ended.
   """
   messages(
-    "Page size, 1 to 100."
+    "Page size, 1 to 100, of a page that begins at the oldest message or behind ` + "`" + `after` + "`" + `. Not used beside ` + "`" + `last` + "`" + `."
     first: Int! = 50
     "Cursor of the last edge of the page before."
     after: String
+    """
+    Page size, 1 to 100, of a page that ends with the newest message or ahead of ` + "`" + `before` + "`" + `: how a chat shows where it is, and
+    reads back from there. Its edges are oldest first, too.
+    """
+    last: Int
+    "With ` + "`" + `last` + "`" + `: cursor of the first edge of the page that follows."
+    before: String
   ): MessageConnection! @authz(relation: "can_view", type: SESSION, parent: "id")
   "Runs of the current epoch, oldest first."
   runs(
@@ -7297,6 +7304,22 @@ func (ec *executionContext) field_Session_messages_args(ctx context.Context, raw
 		return nil, err
 	}
 	args["after"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "last",
+		func(ctx context.Context, v any) (*int64, error) {
+			return ec.unmarshalOInt2ᚖint64(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["last"] = arg2
+	arg3, err := graphql.ProcessArgField(ctx, rawArgs, "before",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["before"] = arg3
 	return args, nil
 }
 
@@ -16919,7 +16942,7 @@ func (ec *executionContext) _Session_messages(ctx context.Context, field graphql
 		},
 		func(ctx context.Context) (any, error) {
 			fc := graphql.GetFieldContext(ctx)
-			return ec.Resolvers.Session().Messages(ctx, obj, fc.Args["first"].(int64), fc.Args["after"].(*string))
+			return ec.Resolvers.Session().Messages(ctx, obj, fc.Args["first"].(int64), fc.Args["after"].(*string), fc.Args["last"].(*int64), fc.Args["before"].(*string))
 		},
 		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
 			directive0 := next

@@ -16,7 +16,12 @@ func complexity() graph.ComplexityRoot {
 	c.Query.Runs = func(child int, _ *model.RunFilter, first int64, _ *string) int { return list(child, first) }
 	c.Query.Harnesses = func(child int) int { return 1 + child*10 }
 	c.Agent.Versions = func(child int, first int64, _ *string) int { return list(child, first) }
-	c.Session.Messages = func(child int, first int64, _ *string) int { return list(child, first) }
+	c.Session.Messages = func(child int, first int64, _ *string, last *int64, _ *string) int {
+		if last != nil {
+			first = *last
+		}
+		return list(child, first)
+	}
 	c.Session.Runs = func(child int, first int64, _ *string) int { return list(child, first) }
 	c.Session.Queue = func(child int) int { return 1 + child*session.MaxQueue }
 	c.Session.LastActivity = func(int) int { return maxAtOnce } // reads as many runs

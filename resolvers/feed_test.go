@@ -61,6 +61,10 @@ func (shelf) SessionRuns(_ context.Context, id string, _, afterOrd int64, _ int)
 	return []run.Run{{ID: "run_1", Ord: 1, Epoch: 1, SessionID: "ses_1"}}, nil
 }
 
+func (shelf) SessionRunsBefore(context.Context, string, int64, int64, int) ([]run.Run, error) {
+	return nil, nil
+}
+
 func (shelf) Run(_ context.Context, id string) (run.Run, error) {
 	return run.Run{ID: id, Status: run.StatusRunning, LastSequence: 7}, nil
 }

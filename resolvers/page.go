@@ -19,11 +19,13 @@ const (
 )
 
 // checkFirst checks a page size.
-func checkFirst(first int64, most int) (int, error) {
-	if first < 1 || first > int64(most) {
-		return 0, problem.Field("first", "must be from 1 to %d", most)
+func checkFirst(first int64, most int) (int, error) { return checkSize("first", first, most) }
+
+func checkSize(argument string, size int64, most int) (int, error) {
+	if size < 1 || size > int64(most) {
+		return 0, problem.Field(argument, "must be from 1 to %d", most)
 	}
-	return int(first), nil
+	return int(size), nil
 }
 
 // A cursor is the list's name and the place in it, so that a cursor of one list is refused by another.
@@ -33,10 +35,15 @@ func encodeCursor(list string, place ...string) string {
 
 // decodeCursor gives the place's parts, none for no cursor.
 func decodeCursor(list string, cursor *string, parts int) ([]string, error) {
+	return decodeCursorOf("after", list, cursor, parts)
+}
+
+// decodeCursorOf is decodeCursor of another argument than `after`.
+func decodeCursorOf(argument, list string, cursor *string, parts int) ([]string, error) {
 	if cursor == nil {
 		return nil, nil
 	}
-	bad := problem.Field("after", "is not a cursor of this list")
+	bad := problem.Field(argument, "is not a cursor of this list")
 	if len(*cursor) > maxCursorBytes {
 		return nil, bad
 	}

@@ -50,6 +50,7 @@ type Runs interface {
 	Run(ctx context.Context, id string) (run.Run, error)
 	Runs(ctx context.Context, f run.Filter, before run.Position, limit int) ([]run.Run, error)
 	SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]run.Run, error)
+	SessionRunsBefore(ctx context.Context, sessionID string, epoch, beforeOrd int64, limit int) ([]run.Run, error)
 }
 
 // Control starts, resumes, cancels and clears; see run.Coordinator.

@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
@@ -237,6 +238,27 @@ func TestMessages(t *testing.T) {
 		want := []string{"USER answer", "ASSISTANT Hi there.", "USER answer", "ASSISTANT Hi there.", "USER answer", "ASSISTANT Hi there."}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("in pages of %d: %q", first, got)
+		}
+		// And back from the end.
+		got = nil
+		for before := any(nil); ; {
+			r := w.must("alice", `query($s: ID!, $last: Int!, $before: String) { session(id: $s) { messages(last: $last, before: $before) { edges { node { role text } } pageInfo { hasPreviousPage hasNextPage startCursor } } } }`,
+				vars{"s": sessionID, "last": first, "before": before})
+			if next := r.at("session", "messages", "pageInfo", "hasNextPage"); next != (before != nil) {
+				t.Errorf("back from %v: another page follows: %v", before, next)
+			}
+			edges, _ := r.at("session", "messages", "edges").([]any)
+			for i := range edges {
+				n := len(edges) - 1 - i
+				got = append(got, fmt.Sprint(r.at("session", "messages", "edges", n, "node", "role"), " ", r.at("session", "messages", "edges", n, "node", "text")))
+			}
+			if before = r.at("session", "messages", "pageInfo", "startCursor"); r.at("session", "messages", "pageInfo", "hasPreviousPage") != true {
+				break
+			}
+		}
+		slices.Reverse(got)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("back in pages of %d: %q", first, got)
 		}
 	}
 }

@@ -98,6 +98,10 @@ func (s *spy) SessionRuns(ctx context.Context, sessionID string, epoch, after in
 	s.note("SessionRuns")
 	return s.Store.SessionRuns(ctx, sessionID, epoch, after, limit)
 }
+func (s *spy) SessionRunsBefore(ctx context.Context, sessionID string, epoch, before int64, limit int) ([]run.Run, error) {
+	s.note("SessionRunsBefore")
+	return s.Store.SessionRunsBefore(ctx, sessionID, epoch, before, limit)
+}
 func (s *spy) InsertAgent(ctx context.Context, a agent.Agent) error {
 	s.note("+InsertAgent")
 	return s.Store.InsertAgent(ctx, a)

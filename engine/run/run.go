@@ -153,6 +153,9 @@ type Store interface {
 	// SessionRuns lists the runs of one session epoch, or of all epochs where epoch is 0, in order of Ord, ascending,
 	// Ord > afterOrd. Runs without an Ord are left out. An Ord is unique in its session.
 	SessionRuns(ctx context.Context, sessionID string, epoch, afterOrd int64, limit int) ([]Run, error)
+	// SessionRunsBefore lists the runs of one session epoch from the last one back: in order of Ord, descending, Ord < beforeOrd,
+	// which is 0 for all.
+	SessionRunsBefore(ctx context.Context, sessionID string, epoch, beforeOrd int64, limit int) ([]Run, error)
 	// UnfinishedRuns lists runs whose status has not Ended (ADMITTING too), by ID ascending, id > after.
 	UnfinishedRuns(ctx context.Context, after string, limit int) ([]Run, error)
 	// CancelRequests lists the unfinished runs that were asked to end, by id ascending, id > after.

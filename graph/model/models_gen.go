@@ -578,7 +578,7 @@ func (NamespaceExitedEvent) IsRunEvent() {}
 type PageInfo struct {
 	// Whether another page follows.
 	HasNextPage bool `json:"hasNextPage"`
-	// Whether the page is not the first.
+	// Whether another page precedes. A page asked for by `first` says whether it is not the first.
 	HasPreviousPage bool `json:"hasPreviousPage"`
 	// Cursor of the page's first edge; null when the page is empty.
 	StartCursor *string `json:"startCursor"`

@@ -40,16 +40,16 @@ func (c *chat) comeBack(ctx context.Context) (*client.Interrupt, error) {
 		return nil, err
 	}
 	var last []client.Said
-	var before int
+	var earlier bool
 	err = c.repeat(ctx, func(ctx context.Context) error {
-		last, before, err = c.Client.Transcript(ctx, c.session, tail)
+		last, earlier, err = c.Client.Transcript(ctx, c.session, tail)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("failed to read what was said: %w", err)
 	}
-	if before > 0 {
-		c.draw.note(faint, fmt.Sprintf("(%d earlier messages)", before))
+	if earlier {
+		c.draw.note(faint, fmt.Sprintf("(the last %d messages)", len(last)))
 	}
 	for _, m := range last {
 		if m.RunID == s.ActiveRunID && m.Role != roleUser { // the run is drawn whole

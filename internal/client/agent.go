@@ -76,8 +76,9 @@ type Connection[T any] struct {
 
 // PageInfo is where a page stands.
 type PageInfo struct {
-	HasNextPage bool    `json:"hasNextPage"`
-	EndCursor   *string `json:"endCursor"`
+	HasPreviousPage bool    `json:"hasPreviousPage"`
+	HasNextPage     bool    `json:"hasNextPage"`
+	EndCursor       *string `json:"endCursor"`
 }
 
 // Nodes lists what is in the page.

@@ -50,13 +50,15 @@ func TestAgentByName(t *testing.T) {
 	}
 }
 
-func TestTranscriptKeepsTheEnd(t *testing.T) {
-	c, _ := answering(t,
-		`{"data":{"session":{"messages":{"edges":[{"node":{"text":"a"}},{"node":{"text":"b"}}],"pageInfo":{"hasNextPage":true,"endCursor":"c"}}}}}`,
-		`{"data":{"session":{"messages":{"edges":[{"node":{"text":"c"}},{"node":{"text":"d"}}],"pageInfo":{"hasNextPage":false}}}}}`)
-	last, before, err := c.Transcript(t.Context(), "ses_x", 3)
-	if err != nil || before != 1 || len(last) != 3 || last[0].Text != "b" || last[2].Text != "d" {
-		t.Errorf("got %+v behind %d, %v", last, before, err)
+func TestTranscriptAsksForTheEnd(t *testing.T) {
+	c, asked := answering(t,
+		`{"data":{"session":{"messages":{"edges":[{"node":{"text":"c"}},{"node":{"text":"d"}}],"pageInfo":{"hasPreviousPage":true}}}}}`)
+	last, earlier, err := c.Transcript(t.Context(), "ses_x", 2)
+	if err != nil || !earlier || len(last) != 2 || last[0].Text != "c" || last[1].Text != "d" {
+		t.Errorf("got %+v, earlier ones %v, %v", last, earlier, err)
+	}
+	if len(*asked) != 1 || !strings.Contains((*asked)[0], `"last":2`) {
+		t.Errorf("asked %q", *asked)
 	}
 }
 

@@ -104,31 +104,22 @@ func (c *Client) Clear(ctx context.Context, id string) (Session, error) {
 	return data.ClearSession, err
 }
 
-// Transcript reads what was said in the session's epoch and returns the last messages of it, at most tail, and how many
-// there were before them.
-func (c *Client) Transcript(ctx context.Context, id string, tail int) (last []Said, before int, err error) {
-	const query = `query($id: ID!, $first: Int!, $after: String) { session(id: $id) {
-	  messages(first: $first, after: $after) { edges { node { ...MessageFields } } pageInfo { hasNextPage endCursor } }
+// Transcript reads the last messages of what was said in the session's epoch, at most tail of them (1 to 100), and whether
+// there are earlier ones.
+func (c *Client) Transcript(ctx context.Context, id string, tail int) (last []Said, earlier bool, err error) {
+	const query = `query($id: ID!, $last: Int!) { session(id: $id) {
+	  messages(last: $last) { edges { node { ...MessageFields } } pageInfo { hasPreviousPage } }
 	} }` + messageFields
-	for after := (*string)(nil); ; {
-		var data struct {
-			Session *struct {
-				Messages Connection[Said] `json:"messages"`
-			} `json:"session"`
-		}
-		if err := c.Do(ctx, query, Variables{"id": id, "first": pageNodes, "after": after}, &data); err != nil {
-			return nil, 0, err
-		}
-		if data.Session == nil {
-			return nil, 0, notFound("session", id)
-		}
-		last = append(last, data.Session.Messages.Nodes()...)
-		if over := len(last) - tail; over > 0 {
-			before += over
-			last = append(last[:0], last[over:]...)
-		}
-		if after = data.Session.Messages.next(); after == nil {
-			return last, before, nil
-		}
+	var data struct {
+		Session *struct {
+			Messages Connection[Said] `json:"messages"`
+		} `json:"session"`
 	}
+	if err := c.Do(ctx, query, Variables{"id": id, "last": tail}, &data); err != nil {
+		return nil, false, err
+	}
+	if data.Session == nil {
+		return nil, false, notFound("session", id)
+	}
+	return data.Session.Messages.Nodes(), data.Session.Messages.PageInfo.HasPreviousPage, nil
 }

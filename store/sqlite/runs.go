@@ -15,12 +15,13 @@ const (
 		expired, pruning, body, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	updateRun = `UPDATE runs SET rev = ?, environment = ?, subject = ?, session = ?, epoch = ?, ord = ?, agent = ?, status = ?,
 		listed = ?, ended = ?, created = ?, ended_at = ?, expired = ?, pruning = ?, body = ? WHERE id = ? AND rev = ?`
-	hasRun         = "SELECT 1 FROM runs WHERE id = ?"
-	getRun         = "SELECT body FROM runs WHERE id = ?"
-	sessionRuns    = "SELECT id, ord, body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
-	allSessionRuns = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord LIMIT ?"
-	unfinishedRuns = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
-	cancelRequests = `SELECT id, body ->> '$.cancelReason' FROM runs WHERE ended = 0 AND body ->> '$.cancelReason' <> '' AND id > ? ORDER BY id LIMIT ?`
+	hasRun            = "SELECT 1 FROM runs WHERE id = ?"
+	getRun            = "SELECT body FROM runs WHERE id = ?"
+	sessionRuns       = "SELECT id, ord, body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord > ? ORDER BY ord, id LIMIT ?"
+	sessionRunsBefore = "SELECT id, ord, body FROM runs WHERE session = ? AND epoch = ? AND ord > 0 AND ord < ? ORDER BY ord DESC, id DESC LIMIT ?"
+	allSessionRuns    = "SELECT body FROM runs WHERE session = ? AND ord > 0 AND ord > ? ORDER BY ord LIMIT ?"
+	unfinishedRuns    = "SELECT body FROM runs WHERE ended = 0 AND id > ? ORDER BY id LIMIT ?"
+	cancelRequests    = `SELECT id, body ->> '$.cancelReason' FROM runs WHERE ended = 0 AND body ->> '$.cancelReason' <> '' AND id > ? ORDER BY id LIMIT ?`
 )
 
 func checkRun(r run.Run) error {
@@ -144,6 +145,23 @@ func (s *Store) SessionRuns(ctx context.Context, sessionID string, epoch, afterO
 			after = last.place
 		}
 		return sessionRuns, []any{sessionID, epoch, after, limit}
+	})
+}
+
+// SessionRunsBefore implements run.Store.
+func (s *Store) SessionRunsBefore(ctx context.Context, sessionID string, epoch, beforeOrd int64, limit int) ([]run.Run, error) {
+	if err := checkPage(limit, sessionID); err != nil {
+		return nil, fmt.Errorf("failed to list runs of session: %w", err)
+	}
+	if beforeOrd <= 0 {
+		beforeOrd = math.MaxInt64
+	}
+	return shown[run.Run](ctx, s, "run", limit, func(last *spot, limit int) (string, []any) {
+		before := beforeOrd
+		if last != nil {
+			before = last.place
+		}
+		return sessionRunsBefore, []any{sessionID, epoch, before, limit}
 	})
 }
 

@@ -194,6 +194,45 @@ func runSessionOrder(t *testing.T, s Stores) {
 	}
 }
 
+// runSessionBack lists an epoch from its end.
+func runSessionBack(t *testing.T, s Stores) {
+	ctx, ses := t.Context(), fresh("ses")
+	for _, ord := range rand.Perm(30) {
+		for epoch := int64(1); epoch <= 2; epoch++ {
+			r := runDoc(fresh("run"), "dev", "alice", ses, "agt_1", statuses[ord%len(statuses)])
+			r.Ord, r.Epoch = int64(ord), epoch // one of them is 0: no ord yet
+			if ord > 0 {
+				r.Ord += 30 * (epoch - 1) // an Ord is unique in its session
+			}
+			noError(t, s.Runs.InsertRun(ctx, r))
+		}
+	}
+	for _, page := range []int{1, 4, 1000} {
+		for _, before := range []int64{0, 60, 45, 32, 31, 1} {
+			next := before
+			if before == 0 {
+				next = 60
+			}
+			for at := before; ; at = next {
+				rs, err := s.Runs.SessionRunsBefore(ctx, ses, 2, at, page)
+				noError(t, err)
+				for _, r := range rs {
+					if r.Ord != next-1 || r.Epoch != 2 || r.SessionID != ses {
+						t.Fatalf("before %d comes %+v", next, r)
+					}
+					next = r.Ord
+				}
+				if len(rs) < page {
+					break
+				}
+			}
+			if want := min(max(before, 1), 31); before == 0 && next != 31 || before != 0 && next != want {
+				t.Fatalf("back from %d by %d: the last is %d", before, page, next)
+			}
+		}
+	}
+}
+
 // runAllEpochs lists a session as if its epochs were one.
 func runAllEpochs(t *testing.T, s Stores) {
 	ctx, ses := t.Context(), fresh("ses")

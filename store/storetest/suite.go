@@ -107,6 +107,7 @@ func Run(t *testing.T, open func(t *testing.T) Stores) {
 		{"runs/one insert", runOneInsert},
 		{"runs/listings", runListings},
 		{"runs/session order", runSessionOrder},
+		{"runs/back from the end of a session", runSessionBack},
 		{"runs/all epochs of a session", runAllEpochs},
 		{"runs/unfinished", runUnfinished},
 		{"agents/conflicts", agentConflicts},
