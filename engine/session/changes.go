@@ -62,7 +62,6 @@ type roll struct {
 	at      map[string]*list.Element // its element, by conversation
 	version int64                    // of the last change
 	lost    int64                    // version of the newest change that was forgotten
-	changed chan struct{}            // closed at each change, and made anew
 	again   chan struct{}            // the next poll is to be at once
 }
 
@@ -178,8 +177,6 @@ func (r *roll) note(b Binding, most int, report bool) {
 
 // tell says to readers that there is something to poll. For holders of the lock.
 func (r *roll) tell() {
-	close(r.changed)
-	r.changed = make(chan struct{})
 	for s := range r.readers {
 		if s.called != nil {
 			s.called()
@@ -211,7 +208,7 @@ func (c *Changes) Subscribe(ctx context.Context, environment, subject string) (*
 	if r == nil {
 		life, stop := context.WithCancel(c.life)
 		r = &roll{owner: who, ready: make(chan struct{}), stop: stop, readers: map[*Subscription]struct{}{}, revs: map[string]int64{}, changes: list.New(),
-			at: map[string]*list.Element{}, changed: make(chan struct{}), again: make(chan struct{}, 1)}
+			at: map[string]*list.Element{}, again: make(chan struct{}, 1)}
 		c.owners[who] = r
 		c.work.Go(func() { c.follow(life, r) })
 	}
@@ -260,27 +257,6 @@ func (s *Subscription) Notify(f func()) {
 	s.called = f
 	if s.roll == nil || s.c.life.Err() != nil || s.reading || s.cursor < s.roll.version {
 		f()
-	}
-}
-
-// Next waits for changes and returns what Poll finds then. Its errors are those of Poll; after one of the store's or the
-// context's it may be called again.
-func (s *Subscription) Next(ctx context.Context, limit int) ([]string, error) {
-	for {
-		s.c.mu.Lock()
-		var changed <-chan struct{}
-		if s.roll != nil {
-			changed = s.roll.changed
-		}
-		s.c.mu.Unlock()
-		if ids, err := s.Poll(ctx, limit); len(ids) > 0 || err != nil {
-			return ids, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
 	}
 }
 

@@ -75,12 +75,34 @@ func subscribe(t *testing.T, c *session.Changes, subject string) *session.Subscr
 	return sub
 }
 
+// next waits for changes.
+func next(ctx context.Context, sub *session.Subscription, limit int) ([]string, error) {
+	for {
+		changed := make(chan struct{}, 1)
+		ids, err := sub.Poll(ctx, limit)
+		if len(ids) > 0 || err != nil {
+			return ids, err
+		}
+		sub.Notify(func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // told is what a reader gets without waiting longer than d, in pieces of limit.
 func told(t *testing.T, sub *session.Subscription, d time.Duration, limit int) (ids []string) {
 	t.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), d)
-		got, err := sub.Next(ctx, limit)
+		got, err := next(ctx, sub, limit)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return ids
@@ -215,7 +237,7 @@ func TestCloseEndsReaders(t *testing.T) {
 		sub := subscribe(t, c, "alice")
 		ended := make(chan error)
 		go func() {
-			_, err := sub.Next(context.Background(), 1)
+			_, err := next(context.Background(), sub, 1)
 			ended <- err
 		}()
 		synctest.Wait()
@@ -228,7 +250,7 @@ func TestCloseEndsReaders(t *testing.T) {
 		}
 		sub.Close()
 		sub.Close()
-		if _, err := sub.Next(context.Background(), 1); !errors.Is(err, session.ErrChangesClosed) {
+		if _, err := next(context.Background(), sub, 1); !errors.Is(err, session.ErrChangesClosed) {
 			t.Errorf("read on: %v", err)
 		}
 	})
