@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -459,7 +461,15 @@ func TestAStalledStreamComesBack(t *testing.T) {
 	w := newWorld(t, option{limits: transport.Limits{WriteTimeout: 300 * time.Millisecond}})
 	l := w.log("alice", w.agent("alice", "helper"))
 	l.append(started(), event.TextStarted{MessageID: "m", Role: "assistant"})
-	const deltas = 30 << 4 // 7.5 MiB: more than the kernel holds for a connection
+	const deltas = 30 << 4 // 7.5 MiB: more than the kernel holds for a connection whose client has little room
+	narrow := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if c, ok := conn.(*net.TCPConn); ok {
+			err = errors.Join(err, c.SetReadBuffer(64<<10))
+		}
+		return conn, err
+	}}}
+	t.Cleanup(narrow.CloseIdleConnections)
 	for range deltas / 16 {
 		batch := make([]event.Data, 16)
 		for i := range batch {
@@ -470,8 +480,10 @@ func TestAStalledStreamComesBack(t *testing.T) {
 	l.finish()
 	query := document(`subscription { runEvents(runId: "` + l.id + `") { events { sequence ... on TextDeltaEvent { delta } } } }`)
 	for name, open := range map[string]func(http.Header) *sse{
-		"GraphQL": func(h http.Header) *sse { return w.open("alice", http.MethodPost, "/graphql", h, query) },
-		"plain":   func(h http.Header) *sse { return w.open("alice", http.MethodGet, "/v1/runs/"+l.id+"/events", h, "") },
+		"GraphQL": func(h http.Header) *sse { return w.openWith(narrow, "alice", http.MethodPost, "/graphql", h, query) },
+		"plain": func(h http.Header) *sse {
+			return w.openWith(narrow, "alice", http.MethodGet, "/v1/runs/"+l.id+"/events", h, "")
+		},
 	} {
 		s := open(nil)
 		w.until(func() bool { return w.edge.Streams() == 0 }) // nobody reads: the engine lets go
