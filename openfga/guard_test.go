@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/harness-engine/harness-engine/engine/authz"
 	"github.com/harness-engine/harness-engine/engine/problem"
@@ -27,8 +28,9 @@ const environment = "prod"
 
 func guarded(t testing.TB, client *openfga.Client) *authz.Guard {
 	t.Helper()
+	at := time.Now()
 	guard, err := authz.NewGuard(authz.GuardOptions{
-		Checker: client, Environment: environment, Logger: quiet(),
+		Checker: client, Environment: environment, Logger: quiet(), Now: func() time.Time { return at }, // a grant does not age
 		Facts: &documents{of: map[authz.Object]authz.Ownership{
 			authz.Session("ses_1"): {Environment: environment, Owner: "rita", AgentID: "agt_1", SessionID: "ses_1"},
 			authz.Run("run_1"):     {Environment: environment, Owner: "rita", AgentID: "agt_1", SessionID: "ses_1"},
