@@ -23,7 +23,33 @@ func (q queries) Run(ctx context.Context, id string) (*model.Run, error) {
 }
 
 func (r *Root) runByID(ctx context.Context, id string) (*model.Run, error) {
+	return r.loadRun(ctx, id, func(s run.Status) run.Status { return s })
+}
+
+// admitted is the status of a run that its session's binding holds: admission has decided, whether or not its document says so
+// yet. Who watches the session is told of the binding's change, and of no other.
+func admitted(s run.Status) run.Status {
+	if s == run.StatusAdmitting {
+		return run.StatusQueued
+	}
+	return s
+}
+
+// boundEdge is runEdge for a run that its session's binding holds.
+func (r *Root) boundEdge(ctx context.Context, id *string) (*model.Run, error) {
+	if id == nil {
+		return nil, nil
+	}
+	found, err := r.loadRun(ctx, *id, admitted)
+	if problem.Is(err, problem.NotFound) {
+		return nil, nil
+	}
+	return found, err
+}
+
+func (r *Root) loadRun(ctx context.Context, id string, status func(run.Status) run.Status) (*model.Run, error) {
 	doc, err := r.loaders(ctx).run.Load(ctx, id)
+	doc.Status = status(doc.Status)
 	if errors.Is(err, run.ErrNotFound) || (err == nil && !visible(doc.Status)) {
 		return nil, problem.NotFoundf("run")
 	}

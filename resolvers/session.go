@@ -109,14 +109,14 @@ func (s sessions) Harness(_ context.Context, obj *model.Session) (*model.Harness
 
 // ActiveRun is null when there is none.
 func (s sessions) ActiveRun(ctx context.Context, obj *model.Session) (*model.Run, error) {
-	return s.runEdge(ctx, obj.ActiveRunID)
+	return s.boundEdge(ctx, obj.ActiveRunID)
 }
 
 // Queue leaves out runs that are gone.
 func (s sessions) Queue(ctx context.Context, obj *model.Session) ([]model.Run, error) {
 	queue := make([]model.Run, 0, len(obj.QueueIDs))
 	for _, id := range obj.QueueIDs {
-		r, err := s.runEdge(ctx, &id)
+		r, err := s.boundEdge(ctx, &id)
 		if err != nil {
 			return nil, err
 		}
