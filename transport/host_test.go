@@ -19,18 +19,19 @@ type host struct {
 	turns map[string]*turn
 }
 
-// turn is one run on a worker: what it says comes through the channel, which is closed behind the terminal.
+// turn is one run on a worker, with its journal.
 type turn struct {
-	once sync.Once
-	out  chan harness.SourceEvent
+	once    sync.Once
+	said    chan struct{} // closed when journal is whole
+	journal []harness.SourceEvent
 }
 
 func (t *turn) say(data ...event.Data) {
 	t.once.Do(func() {
 		for i, d := range data {
-			t.out <- harness.SourceEvent{Seq: int64(i + 1), Events: []event.Event{{Data: d}}}
+			t.journal = append(t.journal, harness.SourceEvent{Seq: int64(i + 1), Events: []event.Event{{Data: d}}})
 		}
-		close(t.out)
+		close(t.said)
 	})
 }
 
@@ -55,7 +56,7 @@ func (h *host) turn(runID string) *turn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[runID] == nil {
-		h.turns[runID] = &turn{out: make(chan harness.SourceEvent, 16)}
+		h.turns[runID] = &turn{said: make(chan struct{})}
 	}
 	return h.turns[runID]
 }
@@ -113,21 +114,25 @@ func (h *host) Cancel(_ context.Context, runID string, reason event.CancelReason
 	return nil
 }
 
-func (h *host) Events(_ context.Context, runID string, _ int64) (harness.Stream, error) {
-	return reading{h.turn(runID)}, nil
+func (h *host) Events(_ context.Context, runID string, after int64) (harness.Stream, error) {
+	return &reading{h.turn(runID), after}, nil
 }
 
-type reading struct{ turn *turn }
+type reading struct {
+	turn *turn
+	at   int64
+}
 
-func (r reading) Next(ctx context.Context) (harness.SourceEvent, error) {
+func (r *reading) Next(ctx context.Context) (harness.SourceEvent, error) {
 	select {
-	case e, ok := <-r.turn.out:
-		if !ok {
-			return e, io.EOF
+	case <-r.turn.said:
+		if r.at >= int64(len(r.turn.journal)) {
+			return harness.SourceEvent{}, io.EOF
 		}
-		return e, nil
+		r.at++
+		return r.turn.journal[r.at-1], nil
 	case <-ctx.Done():
 		return harness.SourceEvent{}, ctx.Err()
 	}
 }
-func (reading) Close() error { return nil }
+func (*reading) Close() error { return nil }
