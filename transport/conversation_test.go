@@ -268,7 +268,11 @@ func TestSessionsAreToldAsTheyChange(t *testing.T) {
 		t.Errorf("dismissed: %+v", s)
 	}
 	first, _ := w.start("alice", a, "c", "wait")
-	second := w.startBy("alice", a, "c", "answer", "ENQUEUE").at("startRun", "run", "id")
+	queued := w.startBy("alice", a, "c", "answer", "ENQUEUE")
+	second := queued.at("startRun", "run", "id")
+	if second == nil {
+		t.Fatalf("not queued: %+v", queued)
+	}
 	if s := alice.changes(warm, sessionID, func(s changedSession) bool { return len(s.Queue) == 1 }); s.Queue[0].ID != second || s.Status != "RUNNING" {
 		t.Errorf("queued: %+v", s)
 	}
