@@ -71,6 +71,7 @@ type source interface {
 // feed is a source that is delivered under a permission.
 type feed struct {
 	source
+	ofRun   runSource // the source, where it is a run's: what each delivery looks at is in one place
 	caller  authz.Caller
 	present func(ctx context.Context, err error) error
 
@@ -92,7 +93,12 @@ func (r *Root) openFeed(ctx context.Context, permission string, object authz.Obj
 	if err != nil {
 		return nil, err
 	}
-	return &feed{source: s, caller: who, lease: lease{Root: r, permission: permission, object: object, until: until}}, nil
+	f := &feed{source: s, caller: who, lease: lease{Root: r, permission: permission, object: object, until: until}}
+	if one, ok := s.(*runSource); ok {
+		f.ofRun = *one
+		f.source = &f.ofRun
+	}
+	return f, nil
 }
 
 // Poll implements Feed.

@@ -46,7 +46,7 @@ func (s Span) Events() ([]Event, error) {
 func (s *Subscription) span(parts []*held, through, top int64) Span {
 	last := parts[len(parts)-1].chunk
 	return Span{
-		RunID: s.runID, First: s.cursor + 1, Through: through, CaughtUp: through >= top,
+		RunID: last.RunID, First: s.cursor + 1, Through: through, CaughtUp: through >= top,
 		Terminal: last.Terminal && through == last.Last, parts: parts,
 	}
 }

@@ -36,9 +36,9 @@ func (op *operation) follow(feed resolvers.Feed) {
 	op.cancel()
 	op.cancel = nil
 	op.feed = feed
-	op.renewAt = renewalOf(until)
+	op.until, op.renewAt = until, renewalOf(until)
 	k.arm(op.renewAt)
-	if _, keeps := feed.(resolvers.StateFeed); !keeps {
+	if _, op.state = feed.(resolvers.StateFeed); !op.state {
 		op.forget()
 	}
 	op.endless()
@@ -58,6 +58,9 @@ func (op *operation) want() {
 		return
 	}
 	op.queued = true
+	if len(op.k.ready) == 0 {
+		op.k.ready = op.k.lone[:0]
+	}
 	op.k.ready = append(op.k.ready, op)
 	op.k.rouse()
 }
@@ -103,7 +106,7 @@ func (op *operation) renew() {
 	after := op.feed.Until()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	op.renewing = false
+	op.renewing, op.until = false, after
 	switch {
 	case failure != nil:
 		op.failure = failure

@@ -18,25 +18,33 @@ import (
 // operation is one subscribe message and what becomes of it. It is one of two kinds: it runs on a goroutine and sends,
 // or, once it has a feed, it belongs to the socket's writer, which polls it.
 type operation struct {
-	k     *socket
-	id    string
-	rawID []byte
-	over  atomic.Bool // nothing more may be sent; set once, by whoever ends it, with the socket's mu held
+	k    *socket
+	over atomic.Bool // nothing more may be sent; set once, by whoever ends it, with the socket's mu held
 
-	// Of the socket's mu.
-	cancel   context.CancelFunc // of what runs on a goroutine; nil for a feed
-	finite   bool               // it counts as one that ends by itself
-	feed     resolvers.Feed
-	renewAt  time.Time
-	renewing bool
+	// Of the socket's mu. What each delivery looks at stands first, as in socket.
 	queued   bool // it is in the socket's ready
-	starved  bool // it had its turn without a permission
 	gone     bool // it has been let go
+	renewing bool
+	starved  bool // it had its turn without a permission
+	finite   bool // it counts as one that ends by itself
+	feed     resolvers.Feed
+	until    time.Time // of the feed, as of its last renewal
 	failure  *gqlerror.Error
-	final    []byte // the last frame, where there was no room for it
-	size     int    // bytes of the message, while something of it is held
 
-	held []entry // of the writer: what waits for a permission
+	// Of the writer.
+	state   bool    // the feed is a resolvers.StateFeed, which makes what it shows when it is polled
+	follows bool    // it had all there was at its last turn
+	held    []entry // what waits for a permission
+
+	rawID  []byte
+	little [8]byte // room for rawID
+
+	// Of the socket's mu as well.
+	id      string
+	cancel  context.CancelFunc // of what runs on a goroutine; nil for a feed
+	renewAt time.Time
+	final   []byte // the last frame, where there was no room for it
+	size    int    // bytes of the message, while something of it is held
 }
 
 // subscribe begins an operation. It reports whether it kept the buffer.
@@ -59,7 +67,8 @@ func (k *socket) subscribe(m message, buffer *[]byte) (kept bool) {
 		k.refuse(m, problem.New(problem.RateLimited, "the messages of operations at once have at most %d bytes on a connection, and together no more than a caller may have", k.mostHeld()))
 		return false
 	default:
-		op := &operation{k: k, id: m.id, rawID: append([]byte(nil), m.rawID...), finite: true, size: len(*buffer)}
+		op := &operation{k: k, id: m.id, finite: true, size: len(*buffer)}
+		op.rawID = append(op.little[:0], m.rawID...)
 		k.held += op.size
 		if k.ops == nil {
 			k.ops = map[string]*operation{}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/99designs/gqlgen/graphql"
@@ -48,52 +49,63 @@ var (
 	errClosed  = problem.New(problem.Capacity, "the connection has ended")
 )
 
-// socket is one connection.
+// socket is one connection. What each delivery looks at stands first: of thousands of sockets that have a turn one after
+// the other no cache holds more than that.
 type socket struct {
-	s       *Server
-	exec    graphql.GraphExecutor
-	conn    *websocket.Conn
-	net     net.Conn
-	wake    chan struct{} // of a writer that waits
-	timer   *time.Timer
-	heard   atomic.Bool // something came since the last ping
-	cancel  context.CancelCauseFunc
-	release func()    // of the connection's place; of whoever is about to replace it, then of the last
-	writeBy time.Time // of the writer: the deadline that is set
+	s *Server
 
-	stranger *list.Element // of the server's mu: among those whose client is not known yet
+	mu      sync.Mutex
+	phase   phase
+	ticked  bool
+	writing bool // it is in the crew's line, or is being written
+	pinged  bool
+	refs    int             // reader, writer, greeting and operations
+	ready   []*operation    // feeds that want the writer, in order
+	lone    [1]*operation   // room for ready, where one is all
+	queue   [][]byte        // frames
+	queued  int             // bytes in queue
+	ctx     context.Context // of operations; ends with the socket
 
-	mu       sync.Mutex
+	// Of the writer.
+	raw     syscall.RawConn // of net, where it is TCP
+	writeBy time.Time       // the deadline that is set
+	lost    bool            // nothing can be written any more
+
+	// Of mu as well.
+	draining bool
 	room     sync.Cond // there is room in queue, or no more sense in waiting for it
-	phase    phase
-	code     int // of the close frame, from phaseClosing on
+	code     int       // of the close frame, from phaseClosing on
 	reason   string
-	known    *Identity       // from the upgrade request
-	ctx      context.Context // of operations; ends with the socket
-	who      authz.Caller    // zero before the acknowledgement
+	known    *Identity    // from the upgrade request
+	who      authz.Caller // zero before the acknowledgement
 	expires  time.Time
 	initBy   time.Time
 	pingAt   time.Time
-	pinged   bool
-	due      time.Time // when timer fires; zero: not set
-	ticked   bool
-	writing  bool // there is a writer
-	draining bool
+	due      time.Time             // when timer fires; zero: not set
 	ops      map[string]*operation // by id; an id is free when its operation is not here any more
 	working  int                   // operations that are not let go yet
 	held     int                   // bytes of the messages that they hold
 	finite   int                   // of them those that end by themselves, as far as is known
-	refs     int                   // reader, writer, greeting and operations
-	queue    [][]byte              // frames
-	queued   int                   // bytes in queue
 	owed     int                   // bytes of answers that are not written yet
 	owing    int                   // of them those in queue
-	ready    []*operation          // feeds that want the writer, in order
+	release  func()                // of the connection's place; of whoever is about to replace it, then of the last
+
+	stranger *list.Element // of the server's mu: among those whose client is not known yet
+
+	exec   graphql.GraphExecutor
+	conn   *websocket.Conn
+	net    net.Conn
+	timer  *time.Timer
+	heard  atomic.Bool // something came since the last ping
+	cancel context.CancelCauseFunc
 }
 
 func newSocket(s *Server, conn *websocket.Conn, exec graphql.GraphExecutor, known *Identity, release func()) *socket {
-	k := &socket{s: s, exec: exec, conn: conn, net: conn.NetConn(), wake: make(chan struct{}, 1), release: release, known: known, refs: 1}
+	k := &socket{s: s, exec: exec, conn: conn, net: conn.NetConn(), release: release, known: known, refs: 1}
 	k.room.L = &k.mu
+	if tcp, ok := k.net.(*net.TCPConn); ok {
+		k.raw, _ = tcp.SyscallConn() // an error is that of a connection which is closed already
+	}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	now := time.Now()
 	k.initBy, k.pingAt = now.Add(s.o.Limits.InitTimeout), now.Add(s.o.Limits.PingInterval)
@@ -124,26 +136,18 @@ func (k *socket) arm(at time.Time) {
 	k.timer.Reset(time.Until(at))
 }
 
-// tick is called by the timer, on a goroutine of its own, which becomes the writer where there is none.
+// tick is called by the timer.
 func (k *socket) tick() {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.phase == phaseDead {
-		k.mu.Unlock()
 		return
 	}
 	k.due, k.ticked = time.Time{}, true
-	if k.writing {
-		if !k.expired(time.Now()) { // which must not wait for a writer that waits for the client
-			k.arm(k.expires)
-		}
-		k.rouse()
-		k.mu.Unlock()
-		return
+	if k.writing && !k.expired(time.Now()) { // which must not wait for a writer that waits for the client
+		k.arm(k.expires)
 	}
-	k.writing = true
-	k.refs++
-	k.mu.Unlock()
-	k.write()
+	k.rouse()
 }
 
 // expired closes a socket whose token has expired. mu is held.
@@ -155,18 +159,15 @@ func (k *socket) expired(now time.Time) bool {
 	return true
 }
 
-// rouse makes sure that a writer looks at what there is to do. mu is held.
+// rouse makes sure that it is looked at what there is to do: whoever writes to the socket looks again when it has written.
+// mu is held.
 func (k *socket) rouse() {
-	if !k.writing {
-		k.writing = true
-		k.refs++
-		go k.write()
+	if k.writing {
 		return
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.writing = true
+	k.refs++
+	k.s.crew.submit(k)
 }
 
 // maintain does what is due: the ends of init and token, the ping, and the renewal of feeds. mu is held.
@@ -174,7 +175,6 @@ func (k *socket) maintain(now time.Time) {
 	if k.phase >= phaseClosing {
 		return
 	}
-	limits := k.s.o.Limits
 	next := k.pingAt
 	switch {
 	case k.phase == phaseOpen && !now.Before(k.initBy):
@@ -193,7 +193,7 @@ func (k *socket) maintain(now time.Time) {
 			return
 		}
 		k.heard.Store(false)
-		k.pinged, k.pingAt = true, now.Add(limits.PingInterval)
+		k.pinged, k.pingAt = true, now.Add(k.s.o.Limits.PingInterval)
 		k.enqueue(appendSole(nil, typePing, nil))
 		next = earliest(k.pingAt, k.expires)
 	}

@@ -1,7 +1,9 @@
 package ws
 
 import (
+	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/vektah/gqlparser/v2/gqlerror"
@@ -29,7 +31,7 @@ func (op *operation) failed(err *gqlerror.Error) entry {
 	return entry{op: op, last: true, failure: err}
 }
 
-// batch is what goes into one write.
+// batch is what goes into one write, and what a goroutine needs for it.
 type batch struct {
 	entries []entry
 	size    int
@@ -37,6 +39,20 @@ type batch struct {
 	buf     []byte
 	cuts    []cut
 	parts   net.Buffers
+
+	crew  *crew
+	alone bool      // the goroutine is a socket's own, and may wait
+	now   time.Time // when it last looked at a clock
+
+	attempt func(fd uintptr) bool // of write, made once
+	written int                   // bytes of buf that the connection has taken
+	failure error
+}
+
+func newBatch(c *crew) *batch {
+	b := &batch{crew: c}
+	b.attempt = b.try
+	return b
 }
 
 // cut is a payload that is written from where it is, behind buf[:at].
@@ -59,58 +75,60 @@ func (b *batch) reset() {
 	}
 }
 
-// write is the goroutine that writes to the socket. It ends when nothing was to be written from one tick to the next.
-func (k *socket) write() {
-	carried := false // something, since the last tick
-	dead := false
+// write writes what there is to be written to the socket. The goroutine is the crew's, and it reports whether it still is:
+// where something has to be waited for, it has become the socket's own.
+func (k *socket) write(b *batch) (crew bool) {
 	for {
-		b := k.s.batches.Get().(*batch)
-		ticked := k.collect(b)
+		k.collect(b)
 		k.gather(b)
-		wrote := len(b.entries) > 0
-		if wrote && !dead {
-			dead = !k.flush(b)
+		if len(b.entries) > 0 && !k.lost {
+			k.lost = !k.flush(b)
 		}
 		k.wrote(b)
 		b.reset()
-		k.s.batches.Put(b)
-		if wrote && !ticked {
-			carried = true
-		}
-		if !k.park(ticked && !carried) {
-			return
-		}
-		if ticked {
-			carried = false
+		switch {
+		case !k.pending():
+			return !b.alone
+		case !b.alone: // others have their turn
+			k.s.crew.submit(k)
+			return true
 		}
 	}
 }
 
-// park waits for more to do; false: the writer is not needed any more, idle says that nobody has needed it for long.
-func (k *socket) park(idle bool) bool {
+// pending reports whether there is something left to do. If not, nobody writes to the socket until it is roused.
+func (k *socket) pending() bool {
 	k.mu.Lock()
-	switch {
-	case len(k.queue) > 0 || len(k.ready) > 0 || k.ticked || k.phase == phaseClosing:
+	if len(k.queue) > 0 || len(k.ready) > 0 || k.ticked || k.phase == phaseClosing {
 		k.mu.Unlock()
 		return true
-	case idle || k.phase >= phaseClosed:
-		k.writing = false
-		k.mu.Unlock()
-		k.done()
-		return false
 	}
+	k.writing = false
+	k.refs--
+	last := k.refs == 0
 	k.mu.Unlock()
-	<-k.wake
-	return true
+	if last {
+		k.s.forget(k)
+	}
+	return false
+}
+
+// leaveCrew makes the goroutine the socket's own, before it does what may have to wait.
+func (b *batch) leaveCrew() {
+	if !b.alone {
+		b.alone = true
+		b.crew.leave()
+	}
 }
 
 // collect does what is due and takes the frames that wait. Behind them comes the close frame, where there is to be one.
-func (k *socket) collect(b *batch) (ticked bool) {
+func (k *socket) collect(b *batch) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if ticked = k.ticked; ticked {
+	if k.ticked {
 		k.ticked = false
-		k.maintain(time.Now())
+		b.now = time.Now()
+		k.maintain(b.now)
 	}
 	if len(k.queue) > 0 && k.phase <= phaseClosing {
 		for i, frame := range k.queue {
@@ -118,27 +136,25 @@ func (k *socket) collect(b *batch) (ticked bool) {
 			k.queue[i] = nil
 		}
 	}
-	if k.queue = k.queue[:0]; cap(k.queue) > 8 {
-		k.queue = nil
+	if k.queued > 0 {
+		if k.queue = k.queue[:0]; cap(k.queue) > 8 {
+			k.queue = nil
+		}
+		k.queued = 0
+		k.room.Broadcast()
 	}
-	k.queued = 0
 	b.owed, k.owing = k.owing, 0
-	k.room.Broadcast()
 	if k.phase == phaseClosing {
 		k.phase = phaseClosed
 		b.add(entry{payload: appendClose(nil, k.code, k.reason), last: true})
 	}
-	return ticked
 }
 
-// gather polls the feeds that are ready, in turn.
+// gather polls the feeds that are ready, in turn. Whether they are permitted still is looked at with the clock's last reading
+// here: flush takes another one before anything is written.
 func (k *socket) gather(b *batch) {
 	for b.size < batchBytes && len(b.entries) < batchEntries {
-		op, failure := k.nextReady()
-		var until time.Time
-		if op != nil {
-			until = op.feed.Until()
-		}
+		op, until, failure := k.nextReady()
 		switch {
 		case op == nil:
 			return
@@ -146,7 +162,7 @@ func (k *socket) gather(b *batch) {
 			op.held = nil
 			b.add(op.failed(failure))
 			continue
-		case !time.Now().Before(until):
+		case !b.now.Before(until):
 			op.starve()
 			continue
 		case op.held != nil:
@@ -155,7 +171,11 @@ func (k *socket) gather(b *batch) {
 			}
 			op.held = nil
 		}
+		if !op.follows { // it may have to read the log
+			b.leaveCrew()
+		}
 		e, ok := op.poll(k.ctx)
+		op.follows = (!ok || e.waiting) && !op.state
 		if !ok {
 			continue
 		}
@@ -172,7 +192,7 @@ func (k *socket) gather(b *batch) {
 }
 
 // nextReady is the feed whose turn it is; those that are over are let go.
-func (k *socket) nextReady() (op *operation, failure *gqlerror.Error) {
+func (k *socket) nextReady() (op *operation, until time.Time, failure *gqlerror.Error) {
 	for {
 		k.mu.Lock()
 		if len(k.ready) == 0 {
@@ -180,15 +200,16 @@ func (k *socket) nextReady() (op *operation, failure *gqlerror.Error) {
 				k.ready = nil
 			}
 			k.mu.Unlock()
-			return nil, nil
+			return nil, until, nil
 		}
 		op = k.ready[0]
 		k.ready[0] = nil
 		if k.ready = k.ready[1:]; len(k.ready) == 0 {
-			k.ready = nil
+			k.ready, k.lone[0] = nil, nil
 		}
 		op.queued = false
 		over, renewing, failure, leaving := op.over.Load(), op.renewing, op.failure, k.phase >= phaseClosing
+		until = op.until
 		k.mu.Unlock()
 		switch {
 		case over && !renewing: // else it comes again
@@ -196,7 +217,7 @@ func (k *socket) nextReady() (op *operation, failure *gqlerror.Error) {
 			op.held = nil
 			op.let()
 		case !over && !leaving:
-			return op, failure
+			return op, until, failure
 		}
 	}
 }
@@ -206,6 +227,7 @@ func (k *socket) nextReady() (op *operation, failure *gqlerror.Error) {
 func (k *socket) flush(b *batch) bool {
 	closing := false
 	now := time.Now()
+	b.now = now
 	for _, e := range b.entries {
 		op := e.op
 		switch {
@@ -238,7 +260,7 @@ func (k *socket) flush(b *batch) bool {
 		k.writeBy = now.Add(limit + limit/8)
 		_ = k.net.SetWriteDeadline(k.writeBy)
 	}
-	err := b.writeTo(k.net)
+	err := k.writeOut(b)
 	switch {
 	case err != nil:
 		_ = k.conn.Close() // the reader ends the socket
@@ -265,6 +287,39 @@ func (b *batch) append(p []byte) {
 		return
 	}
 	b.buf = append(b.buf, p...)
+}
+
+// writeOut writes the batch. What the connection does not take at once is waited for on a goroutine of the socket's own.
+func (k *socket) writeOut(b *batch) error {
+	if k.raw == nil || len(b.cuts) > 0 {
+		b.leaveCrew()
+		return b.writeTo(k.net)
+	}
+	// The connection's own lock is held until all is written, so that no control frame of gorilla's can come between.
+	b.written, b.failure = 0, nil
+	if err := k.raw.Write(b.attempt); err != nil {
+		return err
+	}
+	return b.failure
+}
+
+// try writes what the connection takes; false: it takes no more for now.
+func (b *batch) try(fd uintptr) bool {
+	for b.written < len(b.buf) {
+		n, err := attempt(fd, b.buf[b.written:])
+		switch {
+		case err == nil:
+			b.written += n
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
+			b.leaveCrew()
+			return false
+		default:
+			b.failure = err
+			return true
+		}
+	}
+	return true
 }
 
 // writeTo writes everything with one call, so that no control frame of gorilla's can come between.

@@ -99,8 +99,8 @@ type Server struct {
 	upgrader websocket.Upgrader
 	greet    *share.Places[struct{}] // of its own: who comes does not wait for what others do
 	renew    *share.Places[authz.Caller]
+	crew     *crew
 	messages sync.Pool // *[]byte, for messages of clients
-	batches  sync.Pool // *batch
 
 	mu         sync.Mutex
 	sockets    map[*socket]struct{}
@@ -125,8 +125,8 @@ const (
 func NewServer(o Options) *Server {
 	s := &Server{o: o, sockets: map[*socket]struct{}{}, empty: make(chan struct{})}
 	s.greet, s.renew = share.NewPlaces[struct{}](maxGreeting, maxGreeting), share.NewPlaces[authz.Caller](maxRenewing, maxRenewals)
+	s.crew = newCrew()
 	s.messages.New = func() any { b := make([]byte, 0, 1024); return &b }
-	s.batches.New = func() any { return &batch{} }
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: o.Limits.InitTimeout,
 		Subprotocols:     []string{Subprotocol},
