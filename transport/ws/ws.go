@@ -1,6 +1,7 @@
 // Package ws is the server's side of graphql-transport-ws (graphql-ws, PROTOCOL.md) on gorilla/websocket.
 //
-// A socket has one goroutine while it is idle, its reader, and one more, its writer, while there is something to write.
+// A socket has one goroutine, its reader. What is to be written a crew of few goroutines writes, for all sockets; whoever has to
+// wait for a client or a store is that socket's own writer meanwhile.
 // A subscription whose deliveries are shared (resolvers.Feed) has none: the writer polls it when it was notified. Queries,
 // mutations and other subscriptions run on a goroutine of their own. Whatever goes deep - parsing, authorization, the
 // store - happens on goroutines that end with it, so that an idle socket keeps a small stack.
