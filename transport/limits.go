@@ -22,7 +22,7 @@ type Limits struct {
 	MaxSocketOps      int           // operations at once on one WebSocket; default 100
 	MaxExecuting      int           // operations that are executed at once, others wait; default 256
 	MaxCallerActive   int           // of them one caller's; default 32
-	MaxCallerRequests int           // HTTP requests of one caller in work at once, streams aside; default 256
+	MaxCallerRequests int           // HTTP requests of one caller in work at once, streams aside; default 2,048
 	MaxHeld           int64         // bytes of requests and messages that are held at once; default 256 MiB
 	MaxCallerHeld     int64         // of them one caller's; default 32 MiB
 	MaxUnread         int64         // bytes of answers that are not written yet; default 256 MiB
@@ -71,7 +71,7 @@ func (l Limits) withDefaults() Limits {
 	wait(&l.SocketPing, 12*time.Second)
 	count(&l.MaxExecuting, 256)
 	count(&l.MaxCallerActive, 32)
-	count(&l.MaxCallerRequests, 256)
+	count(&l.MaxCallerRequests, 2048)
 	size(&l.MaxHeld, 256<<20)
 	size(&l.MaxCallerHeld, 32<<20)
 	size(&l.MaxUnread, 256<<20)

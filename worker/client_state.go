@@ -27,6 +27,7 @@ func (c *Client) State(ctx context.Context, runID string) (harness.State, error)
 	resp, err := c.send(ctx, http.MethodGet, runPath(runID, "state"), nil) //nolint:bodyclose // closed by whoever reads it
 	if inTime := opening.Stop(); err == nil && !inTime {
 		resp.Body.Close()
+		<-ctx.Done() // the timer has begun to end it
 		err = fmt.Errorf("failed to read state of run %s: %w", runID, context.Cause(ctx))
 	}
 	if err != nil {

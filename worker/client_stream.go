@@ -30,6 +30,7 @@ func (c *Client) Events(ctx context.Context, runID string, after int64) (harness
 	inTime := opening.Stop()
 	if linked := unlink(); err == nil && (!inTime || !linked) {
 		resp.Body.Close()
+		<-life.Done() // whoever ends it has begun to
 		err = fmt.Errorf("failed to open events of run %s: %w", runID, context.Cause(life))
 	}
 	if err != nil {
