@@ -218,8 +218,6 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	if _, err := idle[0].Read(make([]byte, 1)); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 		t.Errorf("the oldest one is still open: %v", err)
 	}
-	if n := w.edge.Connections(); n > 4 {
-		t.Errorf("%d connections", n)
-	}
+	w.until(func() bool { return w.edge.Connections() <= 4 }) // one that was closed is counted until its goroutine ends
 	s.cancel()
 }
