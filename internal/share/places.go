@@ -30,7 +30,6 @@ type holder[K comparable] struct {
 // want is one who waits for a place.
 type want struct {
 	begin func() // must not block; called with the lock held
-	left  bool   // waits no more
 }
 
 // NewPlaces returns places: so many in all, and of them at most each for one key. Both are at least one.
@@ -130,17 +129,15 @@ func (p *Places[K]) serve() {
 
 // next is the first who waits; nil where nobody does.
 func (h *holder[K]) next() *want {
-	for len(h.wants) > 0 {
-		w := h.wants[0]
-		h.wants[0] = nil
-		if h.wants = h.wants[1:]; len(h.wants) == 0 {
-			h.wants = nil
-		}
-		if !w.left {
-			return w
-		}
+	if len(h.wants) == 0 {
+		return nil
 	}
-	return nil
+	w := h.wants[0]
+	h.wants[0] = nil
+	if h.wants = h.wants[1:]; len(h.wants) == 0 {
+		h.wants = nil
+	}
+	return w
 }
 
 // leave gives a place back.
@@ -158,7 +155,6 @@ func (p *Places[K]) leave(key K) {
 // quit takes one out who waits. mu is held.
 func (p *Places[K]) quit(key K, w *want) {
 	h := p.of[key]
-	w.left = true
 	for i, other := range h.wants {
 		if other == w {
 			h.wants = append(h.wants[:i], h.wants[i+1:]...)
